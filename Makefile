@@ -1,0 +1,98 @@
+# make demo    compare three policies on the chat workload
+# make test    lint, types, tests; then the tests again on the compiled core
+# make bench   speed ratios (some minutes)
+# make docs    the documentation, into site/
+# make clean   remove all that was built
+#
+# Needs Python 3.11 or later with venv; `make test` also needs a C compiler and Python's
+# headers, unless COMPILED=0.
+
+PYTHON ?= python3
+COMPILED ?= 1
+BENCH ?=
+
+SOURCES := $(shell find src -name '*.py' -o -name py.typed)
+BUILD := pyproject.toml setup.py scripts/backend.py
+PIP := -m pip --disable-pip-version-check --quiet --no-input
+.DEFAULT_GOAL := test
+.DELETE_ON_ERROR:
+.PHONY: demo test lint test-pure test-compiled compiled coverage bench docs clean
+
+demo: .venv/installed
+	.venv/bin/batchwright compare chat --policies static,dynamic,continuous
+
+# One after the other, whatever -j says: the last output is pytest's summary.
+ifeq ($(COMPILED),1)
+test: test-compiled
+test-compiled: test-pure
+else ifeq ($(COMPILED),0)
+test: test-pure
+else
+$(error COMPILED is '$(COMPILED)', but must be 1 or 0)
+endif
+test-pure: lint
+
+lint: .venv/test
+	.venv/bin/ruff check .
+	.venv/bin/mypy --strict src
+
+test-pure: .venv/test
+	.venv/bin/python -m pytest -q
+
+test-compiled: .venv-compiled/installed
+	.venv-compiled/bin/python -m pytest -q -m "not long and not bench and not pure"
+
+compiled: .venv-compiled/installed
+
+coverage: .venv/test
+	.venv/bin/coverage run -m pytest -q
+	.venv/bin/coverage report
+
+bench: .venv/test .venv-compiled/installed .venv-peers/installed
+	.venv/bin/python -m benchmarks $(BENCH)
+
+docs: .venv/docs
+	.venv/bin/mkdocs build --strict
+
+clean:
+	rm -rf .venv .venv-compiled .venv-peers build dist site src/*.egg-info
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +
+
+# --- environments: a stamp file each, so that a second run is quick ----------------------
+
+.venv/made .venv-compiled/made .venv-peers/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "$(PYTHON) is not Python 3.11 or later; name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	{ echo "$(PYTHON) has no venv module; install it (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(@D)
+	@touch $@
+
+.venv/installed: .venv/made $(BUILD)
+	.venv/bin/python $(PIP) install -e .
+	@touch $@
+
+.venv/test: .venv/installed
+	.venv/bin/python $(PIP) install -e '.[test]'
+	@touch $@
+
+.venv/docs: .venv/installed
+	.venv/bin/python $(PIP) install -e '.[docs]'
+	@touch $@
+
+.venv-compiled/installed: .venv-compiled/made $(BUILD) $(SOURCES)
+	@$${CC:-cc} --version >/dev/null 2>&1 || \
+	{ echo "no C compiler; install one (Debian: apt-get install gcc libc6-dev), set CC, or run with COMPILED=0" >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sysconfig as s; os.stat(os.path.join(s.get_path("include"), "Python.h"))' 2>/dev/null || \
+	{ echo "no Python.h; install it (Debian: apt-get install python3-dev), or run with COMPILED=0" >&2; exit 1; }
+	rm -rf build/lib* build/bdist* build/wheel src/*.egg-info
+	BATCHWRIGHT_COMPILE=1 .venv-compiled/bin/python $(PIP) wheel --no-deps --wheel-dir build/wheel .
+	.venv-compiled/bin/python $(PIP) install --force-reinstall --no-deps build/wheel/*.whl
+	.venv-compiled/bin/python $(PIP) install "$$(ls build/wheel/*.whl)[pytest]"
+	@.venv-compiled/bin/python -c 'import batchwright.batch as b; assert not b.__file__.endswith(".py"), b.__file__'
+	@touch $@
+
+.venv-peers/installed: .venv-peers/made benchmarks/peers.txt
+	.venv-peers/bin/python $(PIP) install -r benchmarks/peers.txt
+	@touch $@

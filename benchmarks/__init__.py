@@ -1,0 +1,1 @@
+"""Speed ratios: `python -m benchmarks --help`."""

@@ -1,0 +1,68 @@
+"""Batchwright: predict, explain and run the batching policy of an LLM inference server.
+
+    import batchwright as bw
+    load = bw.Workload.open("conv.csv", max_tokens=2048)
+    cost = bw.Roofline(gpu="H100-SXM", model="llama-3.1-8b", tp=1)
+    runs = bw.compare(load, cost, bw.Limits(), {"static": bw.static(32), "vllm": bw.vllm()})
+    print(runs.table())
+
+Names are imported when they are first used, so that the command starts at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from batchwright.batch import Batch
+    from batchwright.comparison import Runs, compare
+    from batchwright.cost import Constant, Hosted, Linear, Roofline
+    from batchwright.errors import BatchwrightError
+    from batchwright.limits import Limits
+    from batchwright.policies import Dynamic as dynamic
+    from batchwright.policies import Orca as orca
+    from batchwright.policies import Static as static
+    from batchwright.policies import Vllm as vllm
+    from batchwright.policies import policy
+    from batchwright.request import Request
+    from batchwright.run import Run
+    from batchwright.simulator import Simulator
+    from batchwright.workload import Workload
+
+    continuous = vllm
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "Batch": ("batch", "Batch"),
+    "BatchwrightError": ("errors", "BatchwrightError"),
+    "Constant": ("cost", "Constant"),
+    "Hosted": ("cost", "Hosted"),
+    "Limits": ("limits", "Limits"),
+    "Linear": ("cost", "Linear"),
+    "Request": ("request", "Request"),
+    "Roofline": ("cost", "Roofline"),
+    "Run": ("run", "Run"),
+    "Runs": ("comparison", "Runs"),
+    "Simulator": ("simulator", "Simulator"),
+    "Workload": ("workload", "Workload"),
+    "compare": ("comparison", "compare"),
+    "continuous": ("policies", "Vllm"),
+    "dynamic": ("policies", "Dynamic"),
+    "orca": ("policies", "Orca"),
+    "policy": ("policies", "policy"),
+    "static": ("policies", "Static"),
+    "vllm": ("policies", "Vllm"),
+}
+__all__ = [
+    "Batch", "BatchwrightError", "Constant", "Hosted", "Limits", "Linear", "Request", "Roofline", "Run",
+    "Runs", "Simulator", "Workload", "compare", "continuous", "dynamic", "orca", "policy", "static", "vllm",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'batchwright' has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    return getattr(import_module(f"batchwright.{module}"), attribute)

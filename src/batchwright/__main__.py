@@ -1,0 +1,5 @@
+"""`python -m batchwright` is the command `batchwright`."""
+
+from batchwright.cli import main
+
+main()

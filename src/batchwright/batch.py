@@ -1,0 +1,470 @@
+"""The batch: which requests wait, which run, and the KV blocks they hold.
+
+Decoding gives every decoding request exactly one token per step, so the batch keeps one
+decode clock, and each decoding request its offset to it:
+
+    r.computed        = clock + r.shift
+    r needs a block   when (clock + r.shift) % block_size == 0
+
+`_crossing[phase]` counts the decodes that need a block when `clock % block_size == phase`.
+A step that changes nothing costs O(1), whatever the batch size.
+
+The batch persists from step to step.  Policies edit it with moves (`admit`, `chunk`, `hold`,
+`preempt`, `release`, `wake_at`, `wake_after`); drivers, simulated or live, call `enqueue`,
+`cancel`, `measure`, `tick`, `fill`, `decode`, `stop`, `finish`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+from batchwright.blocks import Blocks
+from batchwright.errors import PolicyError
+from batchwright.limits import Limits
+from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, Log
+from batchwright.request import (
+    CANCELLED,
+    DECODING,
+    ENDED,
+    FINISHED,
+    HELD,
+    NO_BLOCKS,
+    PADDED,
+    PREFILLING,
+    WAITING,
+    Block,
+    Request,
+)
+from batchwright.step import Step
+from batchwright.waiting import Key, Waiting
+
+LEAVE: Final = 0  # a request that has all its tokens leaves at once,
+STAY: Final = 1  # or keeps seat and blocks until it is released,
+PAD: Final = 2  # or is computed, too, until it is released
+NEVER: Final = float("inf")
+
+
+def _no_prediction(tokens: int) -> float:
+    raise PolicyError("this batch has no cost model, so it predicts no step; give its driver one")
+
+
+class Batch:
+    """Requests in flight on one replica.  Times in seconds, lengths in tokens."""
+
+    __slots__ = (
+        "_crossing", "_padding", "_padding_attention", "_seats", "blocks", "chunks", "clock", "context",
+        "decodes_run", "draining", "edits", "has_preempted", "held", "is_reserved", "is_streamed",
+        "limits", "log", "now", "num_decoding", "num_padded", "num_waiting", "on_end", "overlap",
+        "predict", "prefilling", "running", "tick_count", "waiting", "wake_tick", "wake_time",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.blocks = Blocks(limits.blocks, limits.block_size, limits.enable_prefix_caching)
+        self.log = Log()
+        self.now = 0.0
+        self.draining = False  # can no more requests come?
+        self.waiting = Waiting()
+        self.num_waiting = 0
+        self.running: dict[Request, None] = {}  # in admission order
+        self.prefilling: dict[Request, None] = {}  # those whose prompt is incomplete
+        self.num_decoding = 0
+        self.num_padded = 0
+        self.context = 0  # KV tokens of decodes and padded rows
+        self.tick_count = 0  # steps so far
+        self.clock = 0  # steps so far in which decodes ran
+        self.predict: Callable[[int], float] = _no_prediction  # the coming step with n more prompt tokens
+        # Settings, which a policy makes when it begins.
+        self.overlap = False  # is a step planned before the last one's tokens are known?
+        self.on_end = LEAVE
+        self.is_streamed = True  # does the client see a token when its step ends?
+        # The plan of the coming step.
+        self.edits = 0  # moves made for it
+        self.has_preempted = False
+        self.decodes_run = True
+        self.is_reserved = False  # have its decodes their blocks?
+        self.chunks: list[Request] = []
+        self.held: list[Request] = []  # decodes that miss it
+        self._padding = 0  # prompt tokens that are only padding
+        self._padding_attention = 0.0
+        self.wake_time = NEVER
+        self.wake_tick = -1  # none
+        self._seats = 0
+        self._crossing = [0] * (2 * limits.block_size)  # decodes by block phase, twice
+
+    # --- settings, for a policy that begins -----------------------------------
+
+    def order_by(self, key: Key) -> None:
+        """Admit the waiting request with the least `key` first, not the one that came first."""
+        assert self.num_waiting == 0, "the order is set before requests come"
+        self.waiting = Waiting(key)
+
+    # --- reads ----------------------------------------------------------------
+
+    @property
+    def num_running(self) -> int:
+        """Requests that have a seat, whatever they do with it."""
+        return len(self.running)
+
+    @property
+    def spare_blocks(self) -> int:
+        """Free KV blocks that the decodes of the coming step do not need."""
+        return self.blocks.free - self.decode_blocks()
+
+    def newest(self) -> Request:
+        """The running request that was admitted last."""
+        return next(reversed(self.running))
+
+    def decode_blocks(self) -> int:
+        """Blocks that the decodes still need for the coming step."""
+        return 0 if self.is_reserved else self._crossing[self.clock % self.limits.block_size]
+
+    def needs(self, r: Request, tokens: int) -> int:
+        """Blocks that `r` needs for `tokens` more tokens."""
+        size = self.blocks.block_size
+        have = (r.computed + size - 1) // size
+        if r.reserved > have:
+            have = r.reserved
+        need = (r.computed + tokens + size - 1) // size - have
+        return need if need > 0 else 0
+
+    def quiet_steps(self, limit: int) -> int:
+        """How many steps, at most `limit`, the free blocks last; the first is reserved."""
+        spare = self.spare_blocks
+        if spare >= self.num_decoding * (limit // self.blocks.block_size + 1):
+            return limit
+        return bisect_right(range(limit), spare, key=self._taken_after)
+
+    def _taken_after(self, steps: int) -> int:
+        """Blocks taken by the decodes in the `steps` steps that follow the coming one."""
+        size = self.blocks.block_size
+        phase = (self.clock + 1) % size
+        rest = steps % size
+        taken = sum(self._crossing[phase : phase + rest])
+        if steps < size:
+            return taken
+        return taken + steps // size * sum(self._crossing[:size])
+
+    # --- moves, for policies --------------------------------------------------
+
+    def reserve(self) -> None:
+        """Take the blocks that the decodes need for the coming step."""
+        if self.is_reserved:
+            return
+        need = self._crossing[self.clock % self.blocks.block_size]
+        self.is_reserved = True
+        if need > 0:
+            self.blocks.take(need)
+
+    def admit(self, r: Request, tokens: int, hit: list[Block] = NO_BLOCKS, reserve: int = 0) -> None:
+        """Start the waiting request `r` with a chunk, on the cached blocks `hit`.
+
+        `reserve`: tokens whose blocks are set aside now, to the end of the stay.
+        Raises PolicyError if `r` does not wait.
+        """
+        if r.state != WAITING:
+            raise PolicyError(f"request {r.id} is admitted, but does not wait; admit waiting requests only")
+        self.waiting.take(r)
+        self.num_waiting -= 1
+        r.state = PREFILLING
+        self._seats += 1
+        r.seat = self._seats
+        self.running[r] = None
+        self.prefilling[r] = None
+        if hit:
+            self.blocks.share(r, hit)
+            r.computed = len(hit) * self.blocks.block_size
+        r.admitted = self.tick_count
+        r.cached = r.computed
+        if reserve > 0:
+            self._set_aside(r, reserve)
+        self.chunk(r, tokens)
+
+    def chunk(self, r: Request, tokens: int) -> None:
+        """Run `tokens` more prompt tokens of `r` in the coming step.
+
+        Raises PolicyError if `r` has a chunk already, lacks fewer tokens, or blocks are short.
+        """
+        if tokens < 1 or r.planned > 0 or tokens > r.prompt + r.generated - r.computed:
+            self._refuse_chunk(r, tokens)
+        need = self.needs(r, tokens)
+        if need > 0:
+            self.blocks.take(need)
+        if self.blocks.caching and r.prefix:
+            self.blocks.publish(r, r.computed + tokens)
+        r.planned = tokens
+        self.chunks.append(r)
+        self.edits += 1
+
+    def pad(self, r: Request, tokens: int) -> None:
+        """Compute `tokens` tokens of padding behind the chunk of `r` in the coming step."""
+        past = r.computed + r.planned
+        self._padding += tokens
+        self._padding_attention += tokens * (past + tokens / 2)
+
+    def grant(self, r: Request) -> None:
+        """Let the decode `r` take part in the coming step (walks only)."""
+        need = self.needs(r, 1)
+        if need > 0:
+            self.blocks.take(need)
+        r.planned = 1
+
+    def hold(self, r: Request) -> None:
+        """Let the decode `r` miss the coming step."""
+        if r.state != DECODING:
+            raise PolicyError(f"request {r.id} is held, but does not decode; hold decodes only")
+        self._stop_clock(r)
+        r.state = HELD
+        self.log.held += (self.tick_count, r.seat)
+        self.held.append(r)
+        self.edits += 1
+
+    def preempt(self, r: Request) -> None:
+        """Take back the blocks of `r` and let it wait again; it recomputes from zero.
+
+        Raises PolicyError if `r` has no seat to lose.
+        """
+        if r.state == DECODING:
+            self._stop_clock(r)
+        elif r.state == PREFILLING:
+            r.since = self.tick_count
+            if r.planned > 0:
+                self.chunks.remove(r)
+        elif r.state != ENDED:
+            raise PolicyError(f"request {r.id} is preempted, but has nothing to give back; choose another")
+        self.log.stay(r, self.tick_count, PREEMPTED)
+        self._leave(r, True)
+        r.state = WAITING
+        r.computed = 0
+        r.preemptions += 1
+        self.has_preempted = True
+        self.edits += 1
+        self._wait(r)
+
+    def release(self, r: Request) -> None:
+        """Let `r`, which has all its tokens and stayed, leave the batch."""
+        if r.state != ENDED and r.state != PADDED:
+            raise PolicyError(f"request {r.id} is released, but has not ended; release ended requests only")
+        self.finish(r)
+        self.edits += 1
+
+    def wake_at(self, seconds: float) -> None:
+        """Ask the policy again at the first step boundary at or after `seconds`."""
+        if seconds < self.wake_time:
+            self.wake_time = seconds
+
+    def wake_after(self, steps: int) -> None:
+        """Ask the policy again when `steps` more steps have run."""
+        tick = self.tick_count + steps
+        if self.wake_tick < 0 or tick < self.wake_tick:
+            self.wake_tick = tick
+
+    # --- for drivers ----------------------------------------------------------
+
+    def enqueue(self, r: Request) -> None:
+        """Let `r`, which has just come, wait."""
+        r.queued = self.tick_count
+        self._wait(r)
+
+    def cancel(self, r: Request) -> bool:
+        """The client of `r` has gone; False if all its tokens were out."""
+        if r.state == WAITING:
+            self.waiting.take(r)
+            self.num_waiting -= 1
+            r.seat = 0
+            self.log.stay(r, self.tick_count, ABORTED)
+        elif r.state == DECODING or r.state == PREFILLING:
+            self._abort(r)
+        else:
+            return False
+        r.state = CANCELLED
+        return True
+
+    @property
+    def has_work(self) -> bool:
+        """Does the plan compute or change anything?"""
+        return (
+            len(self.chunks) > 0 or (self.num_decoding > 0 and self.decodes_run)
+            or self.has_preempted or len(self.held) > 0
+        )  # fmt: skip
+
+    def measure(self, step: Step) -> None:
+        """Write into `step` what the coming step computes."""
+        prefill = past = 0
+        attention = 0.0
+        sampled = 0
+        for r in self.chunks:
+            prefill += r.planned
+            past += r.computed
+            attention += r.planned * (r.computed + 0.5 * r.planned)
+            if r.computed + r.planned == r.prompt + r.generated:
+                sampled += 1
+        if self._padding > 0:
+            prefill += self._padding
+            attention += self._padding_attention
+        if self.decodes_run:
+            step.quiet(self.num_decoding, self.num_padded, self.context)
+        else:
+            step.quiet(0, 0, 0)
+        step.prefill_tokens = prefill
+        step.num_chunks = len(self.chunks)
+        step.past_tokens = past
+        step.prefill_attention = attention
+        step.sampled_rows += sampled
+
+    def tick(self, steps: int) -> None:
+        """`steps` steps: every decoding request gains one token in each."""
+        if self.decodes_run:
+            self.reserve()
+            if steps > 1:
+                self.blocks.take(self._taken_after(steps - 1))
+            self.clock += steps
+            self.context += steps * (self.num_decoding + self.num_padded)
+        else:
+            self.log.paused.append(self.tick_count)
+        self.tick_count += steps
+        self.is_reserved = False
+
+    def end_plan(self) -> None:
+        """The edited step has run: clear its chunks and its padding."""
+        self.chunks.clear()
+        self.held.clear()
+        self._padding = 0
+        self._padding_attention = 0.0
+
+    def fill(self, r: Request) -> bool:
+        """Mark the chunk of `r` as computed; True if that completes its prompt."""
+        self.log.chunks += (self.tick_count - 1, r.seat, r.planned)
+        r.computed += r.planned
+        r.planned = 0
+        if r.prompt + r.generated > r.computed:
+            return False
+        r.generated += 1
+        r.since = self.tick_count
+        r.filled = r.computed
+        del self.prefilling[r]
+        return True
+
+    def decode(self, r: Request) -> None:
+        """Put `r`, whose prompt is complete, on the decode clock."""
+        if r.state == HELD:
+            r.filled = r.computed  # its last token is known by now, even under `overlap`
+        r.state = DECODING
+        r.shift = r.computed - self.clock
+        if r.reserved == 0:
+            self._cross(r, 1)
+        self.num_decoding += 1
+        self.context += r.computed
+
+    def stop(self, r: Request) -> None:
+        """Take `r`, which has all its tokens, off the clock; it keeps its seat and blocks."""
+        if r.state == DECODING:
+            self._stop_clock(r)
+        r.state = ENDED
+        r.stopped = self.tick_count
+
+    def keep_computing(self, r: Request) -> None:
+        """`r` has all its tokens, but stays a row of the batch, until it is released."""
+        self.stop(r)
+        r.state = PADDED
+        r.shift = r.computed - self.clock
+        self.num_padded += 1
+        self.context += r.computed
+
+    def finish(self, r: Request) -> None:
+        """Take `r` out of the batch for good."""
+        if r.state == WAITING:  # preempted before its end was seen
+            self.waiting.take(r)
+            self.num_waiting -= 1
+            self.log.stay(r, self.tick_count, DROPPED)
+        else:
+            self._finish_running(r)
+        if not self.is_streamed:
+            r.first_token = self.now
+            r.finished = self.now
+        self.log.served += (r.first_token, r.finished)
+        r.state = FINISHED
+
+    def check(self) -> None:
+        """Recompute counts, clock and blocks from the requests.  For tests and audits."""
+        decodes = [r for r in self.running if r.state == DECODING]
+        padded = [r for r in self.running if r.state == PADDED]
+        assert len(decodes) == self.num_decoding and len(padded) == self.num_padded
+        assert self.context == sum(self.clock + r.shift for r in decodes + padded)
+        assert all(r.state == PREFILLING and r.unfilled > 0 for r in self.prefilling)
+        size = self.blocks.block_size
+        for phase in range(size):
+            due = sum(1 for r in decodes if r.reserved == 0 and -r.shift % size == phase)
+            assert due == self._crossing[phase] == self._crossing[phase + size]
+        used = 0
+        for r in self.running:
+            tokens = self.clock + r.shift if r.state == DECODING else r.computed
+            used += max(self.blocks.count(tokens), r.reserved)
+        self.blocks.check(self.running, used)
+
+    # --- inside ---------------------------------------------------------------
+
+    def _wait(self, r: Request) -> None:
+        self.waiting.push(r)
+        self.num_waiting += 1
+
+    def _set_aside(self, r: Request, tokens: int) -> None:
+        """Take the blocks of `tokens` tokens for `r`, beyond those that it shares."""
+        total = self.blocks.count(tokens)
+        self.blocks.take(total - self.blocks.count(r.computed))
+        r.reserved = total
+
+    def _refuse_chunk(self, r: Request, tokens: int) -> None:
+        if r.planned > 0:
+            raise PolicyError(f"request {r.id} has a chunk in the coming step; give it one chunk a step")
+        raise PolicyError(
+            f"request {r.id} is given a chunk of {tokens} tokens, but lacks {r.unfilled}; "
+            "give at least 1 and at most what it lacks"
+        )
+
+    def _cross(self, r: Request, change: int) -> None:
+        size = self.blocks.block_size
+        phase = -r.shift % size
+        self._crossing[phase] += change
+        self._crossing[phase + size] += change
+
+    def _stop_clock(self, r: Request) -> None:
+        """Freeze what the clock knew of the decode `r`."""
+        r.computed = self.clock + r.shift
+        r.generated = r.computed - r.prompt + 1
+        if r.reserved == 0:
+            self._cross(r, -1)
+        self.num_decoding -= 1
+        self.context -= r.computed
+
+    def _finish_running(self, r: Request) -> None:
+        if r.state == PADDED:
+            self.num_padded -= 1
+            self.context -= self.clock + r.shift
+        elif r.state != ENDED:
+            self.stop(r)
+        self.log.stay(r, self.tick_count, COMPLETE)
+        self._leave(r, False)
+
+    def _abort(self, r: Request) -> None:
+        if r.state == DECODING:
+            self._stop_clock(r)
+        else:
+            r.since = self.tick_count
+        self.log.stay(r, self.tick_count, ABORTED)
+        self._leave(r, False)
+
+    def _leave(self, r: Request, again: bool) -> None:
+        del self.running[r]
+        if r.state == PREFILLING:
+            self.prefilling.pop(r, None)
+        tokens = r.computed + r.planned
+        known = min(tokens, r.prompt + r.generated)
+        if self.overlap and tokens > r.filled > 0:
+            known -= 1
+        self.blocks.release(r, tokens, known, again)
+        r.filled = 0
+        r.planned = 0
+        r.reserved = 0

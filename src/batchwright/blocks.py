@@ -1,0 +1,211 @@
+"""KV blocks: a counter, and a prefix cache of the released ones.
+
+vLLM's free list is always [blocks without a key][keyed blocks, least recently released
+first].  Keyless blocks are interchangeable, so they need no identity: taking is counting,
+and only keyed blocks are objects.  A key stands for all tokens up to the end of its block:
+
+    shared blocks   the keys that the workload gave (`Request.prefix`), not negative
+    private blocks  -2 - (id << 20 | index): only the request itself can hit them again
+
+Source: vLLM 0.32, `block_pool.py` and `kv_cache_manager.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from batchwright.errors import PolicyError
+from batchwright.request import NO_BLOCKS, Block, Request
+
+PRIVATE: Final = -1  # key of a run of blocks that nobody can hit again
+
+
+class Blocks:
+    """`size` blocks of `block_size` tokens; `caching` keeps released prefixes."""
+
+    __slots__ = (
+        "_cached", "_keyless", "_released", "_stale", "block_size", "caching", "free", "size",
+    )  # fmt: skip
+
+    def __init__(self, size: int, block_size: int, caching: bool) -> None:
+        self.size = size
+        self.block_size = block_size
+        self.caching = caching
+        self.free = size
+        self._keyless = size  # free blocks that hold nothing of use
+        self._released: deque[Block] = deque()  # free blocks with a key, oldest first
+        self._stale = 0  # entries of `_released` that were taken again
+        self._cached: dict[int, Block] = {}
+
+    @property
+    def num_cached(self) -> int:
+        """Keys that a request can hit."""
+        return len(self._cached)
+
+    def count(self, tokens: int) -> int:
+        """Blocks that hold `tokens` tokens."""
+        return (tokens + self.block_size - 1) // self.block_size
+
+    def take(self, n: int) -> None:
+        """Take `n` free blocks, evicting the least recently released keys."""
+        self.free -= n
+        if self.free < 0:
+            raise PolicyError(
+                f"the step needs {n} KV blocks, but {self.free + n} are free; "
+                "preempt a request or chunk fewer tokens"
+            )
+        if self.caching:
+            self._keyless -= n
+            if self._keyless < 0:
+                self._evict(-self._keyless)
+                self._keyless = 0
+
+    def lookup(self, r: Request) -> list[Block]:
+        """The cached blocks that `r` can start from; its last token is always computed."""
+        if not self.caching:
+            return NO_BLOCKS
+        most = (r.prompt + r.generated - 1) // self.block_size
+        if r.preemptions == 0 and most > len(r.prefix):
+            most = len(r.prefix)
+        if most == 0:
+            return NO_BLOCKS
+        hit = []
+        for j in range(most):
+            found = self._cached.get(self._key(r, j))
+            if found is None:
+                break
+            hit.append(found)
+        return hit
+
+    def share(self, r: Request, hit: list[Block]) -> None:
+        """Give `r` the blocks that `lookup` found."""
+        for block in hit:
+            if block.users == 0:
+                block.stale += 1
+                self._stale += 1
+                self.free -= 1
+            block.users += 1
+        r.blocks = hit
+        if self._stale > 1024 and 2 * self._stale > len(self._released):
+            self._sweep()
+
+    def publish(self, r: Request, tokens: int) -> None:
+        """Let others hit the shared full blocks among the first `tokens` tokens of `r`."""
+        have = len(r.blocks)
+        full = min(tokens // self.block_size, len(r.prefix))
+        if full <= have:
+            return
+        if have == 0:
+            r.blocks = []
+        for j in range(have, full):
+            r.blocks.append(self._insert(r.prefix[j], 1))
+
+    def release(self, r: Request, tokens: int, known: int, again: bool) -> None:
+        """Free the blocks of `r` for `tokens` tokens, tail first.
+
+        Full blocks among the first `known` tokens are cached; `again`: `r` will look for them.
+        """
+        total = max(self.count(tokens), r.reserved)
+        if not self.caching:
+            self.free += total
+            return
+        full = known // self.block_size
+        have = len(r.blocks)
+        self.free += total - have
+        self._keyless += total - full
+        keyed = full if again else max(have, min(full, len(r.prefix)))
+        self._release_run(full - keyed)
+        for j in range(keyed - 1, have - 1, -1):
+            self._released.append(self._insert(self._key(r, j), 0))
+        if have > 0:
+            self._release_shared(r)
+
+    def check(self, holders: Iterable[Request], used: int) -> None:
+        """Recompute all counts from the requests that hold blocks.  For tests and audits."""
+        users: dict[int, int] = {}
+        shared: dict[int, Block] = {}
+        for r in holders:
+            for block in r.blocks:
+                users[id(block)] = users.get(id(block), 0) + 1
+                shared[id(block)] = block
+                used -= 1
+        assert self.free == self.size - used - len(shared), "free blocks do not add up"
+        assert all(block.users == users[key] for key, block in shared.items()), "users do not add up"
+        if self.caching:
+            live = sum(b.count for b in self._released) - self._stale
+            assert self._keyless + live == self.free, "the free list does not add up"
+            assert sum(1 for b in self._cached.values() if b.users > 0) <= len(shared)
+
+    def _release_run(self, count: int) -> None:
+        """Free `count` full blocks that nobody can hit again."""
+        if count <= 0:
+            return
+        if self._released and self._released[-1].key == PRIVATE:
+            self._released[-1].count += count
+        else:
+            self._released.append(Block(PRIVATE, count, 0))
+
+    def _release_shared(self, r: Request) -> None:
+        for block in reversed(r.blocks):
+            block.users -= 1
+            if block.users == 0:
+                self._released.append(block)
+                self.free += 1
+        r.blocks = NO_BLOCKS
+
+    def _key(self, r: Request, j: int) -> int:
+        return r.prefix[j] if j < len(r.prefix) else -2 - (r.id << 20 | j)
+
+    def _insert(self, key: int, users: int) -> Block:
+        block = Block(key, 1, users)
+        first = self._cached.get(key)
+        if first is None:
+            self._cached[key] = block
+            return block
+        while first.twin is not None:
+            first = first.twin
+        first.twin = block
+        return block
+
+    def _evict(self, n: int) -> None:
+        while n > 0:
+            block = self._released[0]
+            if block.stale > 0:
+                block.stale -= 1
+                self._stale -= 1
+                self._released.popleft()
+            elif block.count > n:
+                block.count -= n
+                return
+            else:
+                self._released.popleft()
+                n -= block.count
+                if block.key != PRIVATE:
+                    self._forget(block)
+
+    def _forget(self, block: Block) -> None:
+        """Nobody can hit `block` any more."""
+        before = self._cached[block.key]
+        if before is not block:
+            while before.twin is not block:
+                assert before.twin is not None
+                before = before.twin
+            before.twin = block.twin
+        elif block.twin is None:
+            del self._cached[block.key]
+        else:
+            self._cached[block.key] = block.twin
+        block.twin = None
+
+    def _sweep(self) -> None:
+        """Drop the stale entries, so that the free list stays as short as the pool."""
+        kept: deque[Block] = deque()
+        for block in self._released:
+            if block.stale > 0:
+                block.stale -= 1
+            else:
+                kept.append(block)
+        self._released = kept
+        self._stale = 0

@@ -1,0 +1,34 @@
+"""The command `batchwright`: one line for every error, exit 2; interrupted, exit 130."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from batchwright.errors import BatchwrightError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command with the arguments of the process."""
+    from batchwright.cli.app import run
+
+    try:
+        status = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BatchwrightError as error:
+        _say(str(error))
+        status = BAD_INPUT
+    except KeyboardInterrupt:
+        _say("interrupted; nothing was written")
+        status = INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)
+
+
+def _say(message: str) -> None:
+    print(f"batchwright: {' '.join(message.split())}", file=sys.stderr)

@@ -1,0 +1,66 @@
+"""Policies of the user's own, from a Python file that defines `policy`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from batchwright.contract import Begins, Policy
+from batchwright.errors import BatchwrightError, InputError
+
+
+def load_policy(path: Path) -> Policy | Begins:
+    """The `policy` of the file.  Raises InputError if it cannot be loaded or is no policy."""
+    policy: Any = getattr(_load(path), "policy", None)
+    if policy is None:
+        raise InputError(f"{path}: defines no name `policy`; define a function policy(batch), or an object")
+    if isinstance(policy, type):
+        name = policy.__name__
+        raise InputError(f"{path}: `policy` is the class {name}; make it an object: policy = {name}()")
+    if not isinstance(policy, Begins) and not callable(policy):
+        raise InputError(f"{path}: `policy` is {policy!r}; make it a function policy(batch), or an object")
+    checked: Policy | Begins = policy
+    return checked
+
+
+def _load(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; give a Python file that defines `policy`")
+    spec = spec_from_file_location(path.stem.replace("-", "_"), path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: is not a Python file; give one that ends in .py")
+    module = module_from_spec(spec)
+    with _beside(path), named(str(path)):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """Let the file import its neighbours."""
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.path.pop(0)
+
+
+@contextmanager
+def named(source: str) -> Iterator[None]:
+    """An error of the user's own code, with its place, as one line."""
+    try:
+        yield
+    except BatchwrightError:
+        raise
+    except Exception as error:
+        place, trace = "", error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename.endswith(source.rsplit("/", 1)[-1]):
+                place = f", line {trace.tb_lineno}"
+            trace = trace.tb_next
+        raise InputError(f"{source}{place}: {type(error).__name__}: {error}") from error

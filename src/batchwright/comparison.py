@@ -1,0 +1,115 @@
+"""Compare policies on one workload: the same requests, limits and cost for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from batchwright.contract import Begins, Policy
+from batchwright.cost import CostModel, Hosted, Roofline
+from batchwright.errors import InputError, nearest
+from batchwright.limits import Limits
+from batchwright.policies import policy as policy_of
+from batchwright.report import as_json, table, text
+from batchwright.run import Run
+from batchwright.simulator import Simulator
+from batchwright.workload import Workload
+
+SLICES = 200  # of the arrivals, after which progress is reported
+
+Progress = Callable[[str, float], None]  # policy, share of the arrivals that have come
+
+
+@dataclass(frozen=True)
+class Runs(Mapping[str, Run]):
+    """The runs of a comparison, by the name of the policy; `limits` are those that were used."""
+
+    load: Workload
+    limits: Limits
+    runs: dict[str, Run]
+
+    def __getitem__(self, name: str) -> Run:
+        if name not in self.runs:
+            raise InputError(f"no run is called {name!r}{nearest(name, self.runs)}")
+        return self.runs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def table(self) -> str:
+        """The summaries side by side, as text."""
+        return text(table(self))
+
+    def to_json(self) -> dict[str, Any]:
+        """The summaries, with units in the names; the schema is in docs/json.md."""
+        return as_json(self.load, self.limits, self.runs)
+
+
+def compare(
+    load: Workload,
+    cost: CostModel,
+    limits: Limits | None = None,
+    policies: Mapping[str, Policy | Begins | str] | None = None,
+    progress: Progress | None = None,
+) -> Runs:
+    """Run every policy on `load`.  A policy may be its text, such as `vllm@0.19`.
+
+    What `limits` leaves open is taken from the cost and the load (see `settle`).
+    Raises LimitError if the KV cache cannot hold one request.
+    """
+    chosen = policies or {"static": "static", "dynamic": "dynamic", "continuous": "continuous"}
+    settled = settle(limits or Limits(), cost, load)
+    runs = {}
+    for name, policy in chosen.items():
+        made = policy_of(policy) if isinstance(policy, str) else policy
+        runs[name] = run(name, made, load, cost, settled, progress)
+    return Runs(load, settled, runs)
+
+
+def run(
+    name: str,
+    policy: Policy | Begins,
+    load: Workload,
+    cost: CostModel,
+    limits: Limits,
+    progress: Progress | None = None,
+) -> Run:
+    """Run one policy on `load`."""
+    simulator = Simulator(policy, cost, limits)
+    simulator.feed(load.requests(limits.block_size, prefix=limits.enable_prefix_caching))
+    if progress is not None:
+        for i in range(1, SLICES):
+            simulator.advance(load.span * i / SLICES)
+            progress(name, i / SLICES)
+    simulator.advance()
+    if progress is not None:
+        progress(name, 1.0)
+    return Run(name, load, simulator)
+
+
+def settle(limits: Limits, cost: CostModel, load: Workload) -> Limits:
+    """Fill in what `limits` leaves open.
+
+    num_kv_blocks   what the memory of a roofline's GPUs holds; else memory is not modelled
+    max_model_len   the longest prompt with the longest output of the load
+    """
+    if limits.num_kv_blocks is None:
+        limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
+    if limits.max_model_len is None:
+        longest = int(load.prompt.max()) + int(load.max_tokens.max())
+        limits = replace(limits, max_model_len=longest)
+    return limits
+
+
+def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = 0.92) -> int | None:
+    """KV blocks of the GPUs of `cost`; None if it has none."""
+    device = cost.cost if isinstance(cost, Hosted) else cost
+    if not isinstance(device, Roofline):
+        return None
+    return device.num_kv_blocks(
+        gpu_memory_utilization, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs
+    )

@@ -1,0 +1,171 @@
+"""The steps of a run, expanded from its run-length log.
+
+A stay decodes one token in each of its ticks `since` .. `stopped` - 1, but for those that it
+was held in and those in which no decode ran; free blocks are recomputed backwards from the
+end of every stretch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY_FIELDS, Log
+
+
+@dataclass(slots=True)
+class EngineStep:
+    """One step as the engine ran it.  Requests by id, in the engine's order."""
+
+    scheduled: list[tuple[int, int]] = field(default_factory=list)  # id, tokens
+    admitted: list[tuple[int, int]] = field(default_factory=list)  # id, cached tokens
+    preempted: list[int] = field(default_factory=list)
+    finished: list[int] = field(default_factory=list)
+    aborted: list[int] = field(default_factory=list)
+    dropped: int = 0  # of the finished, those that waited: preempted before their end was seen
+    free_blocks_sched: int = 0  # before the step's releases
+    free_blocks: int = 0  # after them
+    running: int = 0  # after the step
+    waiting: int = 0
+    prefill_tokens: int = 0
+    num_decodes: int = 0
+    padded_rows: int = 0
+    context_tokens: int = 0  # KV tokens that decodes and padded rows read
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One stay of a request in the batch; ticks as in `log`."""
+
+    id: int
+    seat: int
+    queued: int
+    admitted: int
+    cached: int
+    since: int
+    stopped: int
+    until: int
+    context: int
+    reserved: int
+    how: int
+
+
+def stays(log: Log) -> list[Stay]:
+    """Every stay, in the order in which they ended."""
+    flat = log.column("stays")
+    return [Stay(*flat[i : i + STAY_FIELDS]) for i in range(0, len(flat), STAY_FIELDS)]
+
+
+def steps(log: Log, block_size: int, pads: bool = False) -> list[EngineStep]:
+    """Every step of a run that has ended, in order.
+
+    `pads`: requests that have ended are computed until they leave (`Batch.on_end` is PAD).
+    """
+    return _Expansion(log, block_size, pads).run()
+
+
+class _Expansion:
+    def __init__(self, log: Log, block_size: int, pads: bool) -> None:
+        self.log = log
+        self.pads = pads
+        self.block_size = block_size
+        self.stretches = log.column("stretches")
+        count = self.stretches[-3] if len(self.stretches) else 0
+        self.steps = [EngineStep() for _ in range(count)]
+        self.seats: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # seat, id, tokens
+        self.ends: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # seat, id
+        self.taken = [0] * count  # blocks that decodes took
+        self.missed = _pairs(log, "held")
+        self.paused = set(log.column("paused"))
+
+    def run(self) -> list[EngineStep]:
+        found = stays(self.log)
+        ids = {stay.seat: stay.id for stay in found if stay.seat > 0}
+        chunks = self.log.column("chunks")
+        for i in range(0, len(chunks), 3):
+            tick, seat, tokens = chunks[i : i + 3]
+            self.seats[tick].append((seat, ids[seat], tokens))
+            self.steps[tick].prefill_tokens += tokens
+        came: set[int] = set()
+        for stay in found:
+            if stay.id not in came:
+                came.add(stay.id)
+                self._count(stay.queued, waiting=1)
+            self._enter(stay)
+        self._order()
+        self._free()
+        return self.steps
+
+    def _count(self, tick: int, waiting: int = 0, running: int = 0) -> None:
+        """First as changes; `_order` sums them up."""
+        if tick < len(self.steps):
+            self.steps[tick].waiting += waiting
+            self.steps[tick].running += running
+
+    def _enter(self, stay: Stay) -> None:
+        if stay.how == DROPPED:
+            self.ends[stay.until - 1].append((stay.seat, stay.id))
+            self.steps[stay.until - 1].dropped += 1
+            self._count(stay.until - 1, waiting=-1)
+        elif stay.how == ABORTED and stay.seat == 0:
+            self._abort(stay, waiting=-1)
+        else:
+            self._enter_stay(stay)
+
+    def _enter_stay(self, stay: Stay) -> None:
+        self.steps[stay.admitted].admitted.append((stay.id, stay.cached))
+        self._count(stay.admitted, waiting=-1, running=1)
+        if stay.how == COMPLETE:
+            self.ends[stay.until - 1].append((stay.seat, stay.id))
+            self._count(stay.until - 1, running=-1)
+        elif stay.how == PREEMPTED:
+            self.steps[stay.until].preempted.append(stay.id)
+            self._count(stay.until, waiting=1, running=-1)
+        else:
+            self._abort(stay, running=-1)
+        self._decodes(stay)
+
+    def _abort(self, stay: Stay, waiting: int = 0, running: int = 0) -> None:
+        self._count(stay.until, waiting, running)
+        if stay.until < len(self.steps):
+            self.steps[stay.until].aborted.append(stay.id)
+
+    def _decodes(self, stay: Stay) -> None:
+        """Enter the decodes of a stay, from its end backwards."""
+        context = stay.context
+        for tick in range(stay.stopped - 1, stay.since - 1, -1):
+            if (tick, stay.seat) in self.missed or tick in self.paused:
+                continue
+            context -= 1
+            self.seats[tick].append((stay.seat, stay.id, 1))
+            self.taken[tick] += stay.reserved == 0 and context % self.block_size == 0
+            self.steps[tick].num_decodes += 1
+            self.steps[tick].context_tokens += context
+        for tick in range(stay.stopped, stay.until if self.pads else stay.stopped):
+            self.steps[tick].padded_rows += 1
+            self.steps[tick].context_tokens += stay.context + tick - stay.stopped
+
+    def _order(self) -> None:
+        running = waiting = 0
+        for step, seats, ends in zip(self.steps, self.seats, self.ends, strict=True):
+            step.scheduled = [(id, tokens) for _, id, tokens in sorted(seats)]
+            step.finished = [id for _, id in sorted(ends)]
+            running += step.running
+            waiting += step.waiting
+            step.running, step.waiting = running, waiting
+
+    def _free(self) -> None:
+        """Free blocks in every stretch, from its end backwards."""
+        first = 0
+        for i in range(0, len(self.stretches), 3):
+            end, free, free_end = self.stretches[i : i + 3]
+            for tick in range(end - 1, first - 1, -1):
+                self.steps[tick].free_blocks_sched = free
+                self.steps[tick].free_blocks = free_end
+                free += self.taken[tick]
+                free_end = free
+            first = end
+
+
+def _pairs(log: Log, name: str) -> set[tuple[int, int]]:
+    flat = log.column(name)
+    return {(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)}

@@ -1,0 +1,75 @@
+"""The limits of one server, under the names that engines give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from batchwright.errors import LimitError
+from batchwright.request import LONGEST
+
+UNLIMITED: Final = 1 << 40  # KV blocks of a server whose memory is not modelled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What bounds a batch.  Lengths in tokens.
+
+    max_num_seqs            requests that run at once
+    max_num_batched_tokens  tokens of one step
+    max_model_len           prompt + output of one request; None: what the KV cache holds
+    block_size              tokens of one KV block
+    num_kv_blocks           KV blocks that requests can use (vLLM's `num_gpu_blocks` - 1:
+                            its null block is never given out); None: memory is not modelled
+    enable_prefix_caching   keep released blocks for requests with the same prefix
+
+    Raises LimitError on a value that no engine can start with.
+    """
+
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    max_model_len: int | None = None
+    block_size: int = 16
+    num_kv_blocks: int | None = None
+    enable_prefix_caching: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("max_num_seqs", self.max_num_seqs),
+            ("max_num_batched_tokens", self.max_num_batched_tokens),
+            ("max_model_len", self.max_model_len),
+            ("block_size", self.block_size),
+            ("num_kv_blocks", self.num_kv_blocks),
+        ):
+            _check_positive(name, value)
+        if self.max_num_seqs > self.max_num_batched_tokens:
+            raise LimitError(
+                f"max_num_seqs {self.max_num_seqs} is over max_num_batched_tokens "
+                f"{self.max_num_batched_tokens}, the tokens of one step; "
+                "lower max_num_seqs or raise max_num_batched_tokens"
+            )
+        longest = self.max_model_len
+        if longest is not None and longest > self.blocks * self.block_size:
+            raise LimitError(
+                f"max_model_len {longest} cannot fit {self.blocks} KV blocks of {self.block_size} "
+                f"({self.blocks * self.block_size} tokens); lower max_model_len or raise num_kv_blocks"
+            )
+
+    @property
+    def blocks(self) -> int:
+        """KV blocks that requests can use."""
+        return UNLIMITED if self.num_kv_blocks is None else self.num_kv_blocks
+
+    @property
+    def longest(self) -> int:
+        """Tokens that one request can have, prompt and output."""
+        if self.max_model_len is not None:
+            return self.max_model_len
+        return LONGEST if self.num_kv_blocks is None else self.num_kv_blocks * self.block_size
+
+
+def _check_positive(name: str, value: int | None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise LimitError(f"{name} is {value!r}, but must be a whole number of at least 1")

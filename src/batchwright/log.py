@@ -1,0 +1,106 @@
+"""The run-length log of a run: what happened, in a few integers per event.
+
+Recording must cost next to nothing, so the log is flat lists of numbers, packed into
+arrays when they grow long; everything else (token times, steps, pictures) is a lazy
+expansion of it, made in `history`.
+
+    stretches  tick at the end, free blocks before and after releases     3 per stretch
+    times      seconds at its end                                         1 per stretch
+    stays      id, seat, queued, admitted, cached, since, stopped, until, context, reserved, how
+    served     seconds of the first token and of the end                  2 per finished stay
+    chunks     tick, seat, tokens
+    held       tick, seat            a decode missed the step
+    paused     tick                  no decode ran in the step
+    jumps      tick, and in `jump_times` the second at which it began, after an idle time
+
+Ticks count steps from 0.  A stay lasts from admission to a preemption or the end: it decodes
+in the ticks `since` .. `stopped` - 1, and leaves after tick `until` - 1.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from batchwright.request import Request
+
+STAY_FIELDS: Final = 11
+PREEMPTED: Final = 0  # how a stay ends
+COMPLETE: Final = 1
+DROPPED: Final = 2  # its end was seen after it had been preempted
+ABORTED: Final = 3  # cancelled by the client
+SHORT: Final = 3 * 4096  # stretches kept unpacked
+
+
+class Log:
+    """What happened on one replica."""
+
+    __slots__ = (
+        "_packed", "_served", "_times", "chunks", "held", "jump_times", "jumps", "paused", "served",
+        "stays", "stretches", "times",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.stretches: list[int] = []
+        self.times: list[float] = []
+        self.stays: list[int] = []
+        self.served: list[float] = []
+        self.chunks: list[int] = []
+        self.held: list[int] = []
+        self.paused: list[int] = []
+        self.jumps: list[int] = []
+        self.jump_times: list[float] = []
+        self._packed: dict[str, array[int]] = {}
+        self._times = array("d")
+        self._served = array("d")
+
+    def stay(self, r: Request, until: int, how: int) -> None:
+        """A stay of `r` in the batch has ended."""
+        stopped = until if r.stopped == 0 or r.stopped > until else r.stopped
+        self.stays += (
+            r.id, r.seat, r.queued, r.admitted, r.cached, r.since, stopped, until, r.computed,
+            r.reserved, how,
+        )  # fmt: skip
+
+    def jump(self, tick: int, seconds: float) -> None:
+        """Nothing ran before `seconds`, when step `tick` begins."""
+        if self.jumps and self.jumps[-1] == tick:
+            self.jumps.pop()
+            self.jump_times.pop()
+        self.jumps.append(tick)
+        self.jump_times.append(seconds)
+
+    def pack(self) -> None:
+        """Move the lists into arrays: 8 bytes a number instead of up to 40."""
+        self._pack("stretches", self.stretches)
+        self._pack("stays", self.stays)
+        self._pack("chunks", self.chunks)
+        self._pack("held", self.held)
+        self._pack("paused", self.paused)
+        self._times.extend(self.times)
+        self.times.clear()
+        self._served.extend(self.served)
+        self.served.clear()
+
+    def column(self, name: str) -> array[int]:
+        """All integers recorded under `name`, in order."""
+        self.pack()
+        return self._packed[name]
+
+    def seconds(self) -> array[float]:
+        """The end of every stretch."""
+        self.pack()
+        return self._times
+
+    def served_seconds(self) -> array[float]:
+        """First token and end of every finished stay, in the order of `stays`."""
+        self.pack()
+        return self._served
+
+    def _pack(self, name: str, numbers: list[int]) -> None:
+        packed = self._packed.get(name)
+        if packed is None:
+            packed = array("q")
+            self._packed[name] = packed
+        packed.extend(numbers)
+        numbers.clear()

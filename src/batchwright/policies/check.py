@@ -1,0 +1,26 @@
+"""Checks of the numbers that policies are made with.  Raises InputError, naming the policy."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from batchwright.errors import InputError
+
+
+def check_count(policy: str, name: str, value: object, least: int = 1) -> None:
+    """`value` must be a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{policy}: {name} is {value!r}, but must be a whole number of at least {least}")
+
+
+def check_bool(policy: str, name: str, value: object) -> None:
+    """`value` must be True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{policy}: {name} is {value!r}, but must be true or false")
+
+
+def check_number(policy: str, name: str, value: object, least: float, most: float) -> None:
+    """`value` must be a finite number from `least` to `most`."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not isfinite(value) or not least <= value <= most:  # type: ignore[arg-type, operator]
+        raise InputError(f"{policy}: {name} is {value!r}, but must be a number from {least:g} to {most:g}")

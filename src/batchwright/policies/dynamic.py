@@ -1,0 +1,97 @@
+"""Dynamic batching: a time window; a batch starts when it is full or when its window ends.
+
+order fcfs · gate the batch is empty, and full or old enough · KV the worst case of every
+slot · composition all prompts in one step, then decodes · victim none · leave at once
+
+Nobody joins until the batch has ended, so it only shrinks.  The rule for `w` waiting
+requests, the oldest of which came at `t`:
+
+    more than max_batch_size wait           start max_batch_size of them
+    a preferred size p <= w, now < t + window   start the p that came first
+    w >= the greatest preferred size        start all
+    now >= t + window                       start all
+    otherwise                               wait until t + window, or for the next arrival
+
+Source: Triton Inference Server, `dynamic_batch_scheduler.cc` (`max_queue_delay`,
+`preferred_batch_size`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from batchwright.batch import Batch
+from batchwright.config import Rebuild, pickled
+from batchwright.contract import Policy
+from batchwright.errors import InputError
+from batchwright.policies.check import check_count, check_number
+from batchwright.policies.kv import admit_whole, can_reserve, whole_length
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """`window`: seconds that the oldest request waits at most while the server is free; 0 is greedy.
+
+    `preferred_sizes`: batch sizes to start at before the window ends; none: `max_batch_size`.
+    Raises InputError on a value that cannot be.
+    """
+
+    max_batch_size: int = 32
+    window: float = 0.25
+    preferred_sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_count("dynamic", "max_batch_size", self.max_batch_size)
+        check_number("dynamic", "window", self.window, 0.0, 1e6)
+        if not isinstance(self.preferred_sizes, (tuple, list)):
+            raise InputError(
+                f"dynamic: preferred_sizes is {self.preferred_sizes!r}, but must be sizes like (4, 8)"
+            )
+        for size in self.preferred_sizes:
+            check_count("dynamic", "a preferred size", size)
+            if size > self.max_batch_size:
+                raise InputError(
+                    f"dynamic: preferred size {size} is over max_batch_size {self.max_batch_size}; lower it"
+                )
+
+    def __reduce__(self) -> Rebuild:
+        return pickled(self)
+
+    def begin(self, batch: Batch) -> Policy:
+        sizes = sorted(self.preferred_sizes) or [self.max_batch_size]
+        return DynamicRun(self.max_batch_size, float(self.window), sizes)
+
+
+class DynamicRun:
+    """Dynamic batching on one batch."""
+
+    def __init__(self, max_batch_size: int, window: float, preferred: list[int]) -> None:
+        self.max_batch_size = max_batch_size
+        self.window = window
+        self.preferred = preferred  # ascending
+
+    def __call__(self, b: Batch) -> None:
+        if b.edits > 0 or b.num_running > 0 or b.num_waiting == 0:
+            return
+        self.start(b, self.size(b))
+
+    def size(self, b: Batch) -> int:
+        """How many requests to start now; 0: wait."""
+        waiting = b.num_waiting
+        if waiting > self.max_batch_size:
+            return self.max_batch_size
+        deadline = b.waiting.first().arrival + self.window
+        best = max([size for size in self.preferred if size <= waiting], default=0)
+        if best > 0 and b.now < deadline:
+            return best
+        if waiting >= self.preferred[-1] or b.now >= deadline:
+            return waiting
+        b.wake_at(deadline)
+        return 0
+
+    def start(self, b: Batch, size: int) -> None:
+        """Admit the first `size` requests, or as many as the KV cache holds."""
+        for r in b.waiting.head(size):
+            if not can_reserve(b, whole_length(r)):
+                return
+            admit_whole(b, r, whole_length(r))

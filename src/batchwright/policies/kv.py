@@ -1,0 +1,24 @@
+"""KV admission that several policies share: how many blocks a request must find free."""
+
+from __future__ import annotations
+
+from batchwright.batch import Batch
+from batchwright.request import Request
+
+
+def whole_length(r: Request) -> int:
+    """Tokens of `r` in the worst case: its prompt and all that its client allows."""
+    return r.prompt + r.max_tokens
+
+
+def can_reserve(b: Batch, tokens: int) -> bool:
+    """Are the blocks of `tokens` tokens free, beside what the decodes of the coming step take?"""
+    return b.blocks.count(tokens) <= b.spare_blocks
+
+
+def admit_whole(b: Batch, r: Request, tokens: int) -> None:
+    """Admit `r` with its whole prompt as one chunk, and set aside the blocks of `tokens` tokens.
+
+    Prompts are computed in full: these engines have no prefix cache.
+    """
+    b.admit(r, r.prompt, reserve=tokens)

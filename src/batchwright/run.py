@@ -1,0 +1,261 @@
+"""One policy on one workload: what it did, as columns made from its log when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from batchwright.batch import PAD
+from batchwright.history import EngineStep, steps
+from batchwright.limits import UNLIMITED
+from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY_FIELDS
+from batchwright.metrics import Difference, Numbers, Spread, paired, spread, tpot
+from batchwright.simulator import Simulator
+from batchwright.step import Step
+from batchwright.workload import Workload
+
+SEAT, ADMITTED, CACHED, UNTIL, HOW = 1, 3, 4, 7, 10  # columns of a stay
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row of a comparison.  Seconds, tokens and requests; nan: not applicable.
+
+    mean_batch     requests that run, averaged over the time in which the engine is busy
+    kv_occupancy   share of the KV blocks that are taken, averaged over the same time; nan if
+                   memory is not modelled.  Blocks set aside at admission count as taken
+    """
+
+    num_requests: int
+    num_finished: int
+    num_rejected: int
+    num_preemptions: int
+    num_steps: int
+    num_decisions: int
+    duration: float  # from the first arrival to the last end
+    output_throughput: float  # output tokens/s
+    total_throughput: float  # prompt and output tokens/s
+    ttft: Spread
+    tpot: Spread
+    e2e: Spread
+    mean_batch: float
+    kv_occupancy: float
+    kv_peak: float
+    hit_rate: float  # share of prompt tokens found in the prefix cache
+
+
+class Run:
+    """The result of one policy.  `name` is how the policy was called."""
+
+    def __init__(self, name: str, load: Workload, simulator: Simulator) -> None:
+        self.name = name
+        self.load = load
+        self.limits = simulator.batch.limits
+        self.log = simulator.log
+        self.is_streamed = simulator.batch.is_streamed
+        self.pads = simulator.batch.on_end == PAD
+        self.rejected = simulator.rejected
+        self.num_cut = simulator.num_cut
+        self.num_decisions = simulator.num_decisions
+        self._stretch: Callable[[Step, int], float] = simulator.stretch
+
+    def requests(self) -> dict[str, Numbers]:
+        """One row per request, in order of arrival; nan for what a request never had.
+
+        Times in seconds from the first arrival, lengths in tokens.
+        """
+        return dict(self._requests)
+
+    def steps(self) -> dict[str, Numbers]:
+        """One row per step, in order."""
+        return dict(self._steps)
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The numbers of a comparison."""
+        columns = self._requests
+        is_done = ~np.isnan(columns["finished_s"])
+        output = int(columns["output_tokens"][is_done].sum())
+        prompt = int(columns["prompt_tokens"][is_done].sum())
+        duration = float(np.nanmax(columns["finished_s"])) if is_done.any() else np.nan
+        occupancy, peak = self._occupancy()
+        cached = self._stays[self._is_admitted, CACHED]
+        return Summary(
+            num_requests=len(is_done),
+            num_finished=int(is_done.sum()),
+            num_rejected=len(self.rejected),
+            num_preemptions=int(columns["preemptions"].sum()),
+            num_steps=int(self._ends[-1]) if len(self._ends) else 0,
+            num_decisions=self.num_decisions,
+            duration=duration,
+            output_throughput=output / duration,
+            total_throughput=(prompt + output) / duration,
+            ttft=spread(columns["ttft_s"]),
+            tpot=spread(columns["tpot_s"]),
+            e2e=spread(columns["e2e_s"]),
+            mean_batch=self._mean_batch(),
+            kv_occupancy=occupancy,
+            kv_peak=peak,
+            hit_rate=float(cached.sum()) / prompt if prompt else np.nan,
+        )
+
+    def __sub__(self, other: Run) -> RunDifference:
+        """The paired difference to a run of the same workload."""
+        return RunDifference(self, other)
+
+    # --- columns --------------------------------------------------------------
+
+    @cached_property
+    def _stays(self) -> Numbers:
+        """One row per stay; columns as in `log`."""
+        return np.frombuffer(self.log.column("stays"), np.int64).reshape(-1, STAY_FIELDS)
+
+    @cached_property
+    def _stretches(self) -> Numbers:
+        return np.frombuffer(self.log.column("stretches"), np.int64).reshape(-1, 3)
+
+    @property
+    def _ends(self) -> Numbers:
+        """The tick after every stretch."""
+        return self._stretches[:, 0]
+
+    @cached_property
+    def _times(self) -> Numbers:
+        """The end of every stretch, in seconds."""
+        return np.frombuffer(self.log.seconds(), np.float64)
+
+    @cached_property
+    def _begins(self) -> Numbers:
+        """The start of every stretch, in seconds: the end of the one before, or of an idle time."""
+        begins = np.concatenate(([0.0], self._times[:-1]))
+        first_ticks = np.concatenate(([0], self._ends[:-1]))
+        at = np.searchsorted(first_ticks, self.log.jumps)
+        is_inside = at < len(begins)
+        begins[at[is_inside]] = np.array(self.log.jump_times)[is_inside]
+        return begins
+
+    @property
+    def _is_admitted(self) -> Numbers:
+        """Which stays had a seat."""
+        how = self._stays[:, HOW]
+        result: Numbers = (how != DROPPED) & ((how != ABORTED) | (self._stays[:, SEAT] > 0))
+        return result
+
+    @cached_property
+    def _requests(self) -> dict[str, Numbers]:
+        load = self.load
+        count = len(load)
+        is_last = np.isin(self._stays[:, HOW], (COMPLETE, DROPPED))
+        served = np.frombuffer(self.log.served_seconds(), np.float64).reshape(-1, 2)
+        first_token, finished = np.full(count, np.nan), np.full(count, np.nan)
+        ids = self._stays[is_last, 0]
+        first_token[ids], finished[ids] = served[:, 0], served[:, 1]
+        output = np.minimum(load.output, np.maximum(self.limits.longest - load.prompt, 0))
+        preempted = self._stays[self._stays[:, HOW] == PREEMPTED, 0]
+        cached = np.bincount(
+            self._stays[self._is_admitted, 0], self._stays[self._is_admitted, CACHED], minlength=count
+        )
+        per_token = tpot(first_token, finished, output)
+        return {
+            "id": np.arange(count),
+            "arrival_s": load.arrival,
+            "prompt_tokens": load.prompt,
+            "output_tokens": output,
+            "cached_tokens": cached.astype(np.int64),
+            "preemptions": np.bincount(preempted, minlength=count),
+            "first_token_s": first_token,
+            "finished_s": finished,
+            "ttft_s": first_token - load.arrival,
+            "tpot_s": per_token if self.is_streamed else np.full(count, np.nan),
+            "e2e_s": finished - load.arrival,
+        }
+
+    @cached_property
+    def _steps(self) -> dict[str, Numbers]:
+        found = steps(self.log, self.limits.block_size, self.pads)
+        begin, end = self._step_times(found)
+        return {
+            "step": np.arange(len(found)),
+            "start_s": begin,
+            "end_s": end,
+            "prefill_tokens": np.array([step.prefill_tokens for step in found], np.int64),
+            "num_decodes": np.array([step.num_decodes for step in found], np.int64),
+            "running": np.array([step.running for step in found], np.int64),
+            "waiting": np.array([step.waiting for step in found], np.int64),
+            "preempted": np.array([len(step.preempted) for step in found], np.int64),
+            "finished": np.array([len(step.finished) for step in found], np.int64),
+            "free_blocks": np.array([step.free_blocks_sched for step in found], np.int64),
+        }
+
+    def _step_times(self, found: list[EngineStep]) -> tuple[Numbers, Numbers]:
+        """The start and the end of every step; those inside a stretch are priced anew."""
+        ends = np.empty(len(found))
+        first = 0
+        for i, last in enumerate(self._ends):
+            if last - first > 1:
+                quiet = Step()
+                step = found[first]
+                quiet.quiet(step.num_decodes, step.padded_rows, step.context_tokens)
+                ends[first : last - 1] = [
+                    self._begins[i] + self._stretch(quiet, k) for k in range(1, last - first)
+                ]
+            ends[last - 1] = self._times[i]
+            first = last
+        begins = np.concatenate(([0.0], ends[:-1]))
+        begins[np.concatenate(([0], self._ends[:-1])).astype(int)] = self._begins
+        return begins, ends
+
+    # --- averages over time ---------------------------------------------------
+
+    def _mean_batch(self) -> float:
+        """Requests that run, over the busy time: the sum of all stays over that time."""
+        rows = self._stays[self._is_admitted]
+        if len(rows) == 0:
+            return np.nan
+        first_ticks = np.concatenate(([0], self._ends[:-1]))
+        began = self._begins[np.searchsorted(first_ticks, rows[:, ADMITTED])]
+        ended = self._times[np.searchsorted(self._ends, np.maximum(rows[:, UNTIL], 1))]
+        return float((ended - began).sum() / self._busy.sum())
+
+    @property
+    def _busy(self) -> Numbers:
+        """Seconds of every stretch."""
+        return self._times - self._begins
+
+    def _occupancy(self) -> tuple[float, float]:
+        """Mean and peak share of taken blocks; inside a stretch they are taken evenly."""
+        if self.limits.blocks == UNLIMITED or len(self._times) == 0:
+            return np.nan, np.nan
+        free = self._stretches[:, 1]
+        before = np.concatenate(([self.limits.blocks], self._stretches[:-1, 2]))
+        is_quiet = np.diff(self._ends, prepend=0) > 1
+        mean = np.where(is_quiet, (free + np.maximum(before, free)) / 2, free)
+        taken = 1 - mean / self.limits.blocks
+        return float((taken * self._busy).sum() / self._busy.sum()), float(
+            1 - free.min() / self.limits.blocks
+        )
+
+
+@dataclass(frozen=True)
+class RunDifference:
+    """Request by request, how much longer `a` takes than `b`."""
+
+    a: Run
+    b: Run
+
+    def metric(self, name: str) -> Difference:
+        """`name`: ttft_s, tpot_s or e2e_s."""
+        return paired(self.a.requests()[name], self.b.requests()[name])
+
+    def __str__(self) -> str:
+        lines = [f"{self.a.name} - {self.b.name}, mean of paired differences with 95 % interval"]
+        for name, title in (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "E2E")):
+            found = self.metric(name)
+            if np.isnan(found.mean):
+                lines.append(f"  {title}  not applicable")
+            else:
+                lines.append(f"  {title}  {found.mean:+.4g} s  [{found.low:+.4g}, {found.high:+.4g}]")
+        return "\n".join(lines)

@@ -1,0 +1,469 @@
+"""Run a policy against a cost model in simulated time.
+
+The loop is: deliver what has come, let the policy edit the batch, advance.  A step that the
+policy edited runs alone; after a step without an edit nothing can change before the next
+event, so time jumps there.  Inside such a quiet stretch
+
+    now = anchor + seconds of k quiet steps
+
+whether the k steps are skipped or walked, so both give the same bits.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from math import isfinite
+
+from batchwright.batch import LEAVE, NEVER, PAD, Batch
+from batchwright.contract import Begins, Policy
+from batchwright.cost import CostModel, stretch_of
+from batchwright.errors import PolicyError, RequestError
+from batchwright.limits import Limits
+from batchwright.log import SHORT, Log
+from batchwright.request import DECODING, WAITING, Request
+from batchwright.step import Step
+
+AHEAD = 256  # requests drawn from a source at once
+
+
+def _arrival(r: Request) -> float:
+    return r.arrival
+
+
+def _seat(r: Request) -> int:
+    return r.seat
+
+
+class Simulator:
+    """One replica under `policy`, with times from `cost`.
+
+    `skip`: jump over quiet steps (the result is the same without).
+    `audit`: ask the policy at every step, twice, check all counts, and raise PolicyError
+    if it edits a step without an event since it was last asked.
+    """
+
+    __slots__ = (
+        "_alarm", "_anchor", "_arrivals", "_ask", "_audit", "_cancels", "_due", "_dues", "_ended",
+        "_horizon", "_in_flight", "_is_closed", "_is_quiet", "_length", "_source", "_step",
+        "batch", "num_cut", "num_decisions", "rejected", "skip", "stretch",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        policy: Policy | Begins,
+        cost: CostModel,
+        limits: Limits | None = None,
+        skip: bool = True,
+        audit: bool = False,
+    ) -> None:
+        self.batch = Batch(limits or Limits())
+        self._ask: Policy = policy.begin(self.batch) if isinstance(policy, Begins) else policy
+        self.stretch: Callable[[Step, int], float] = stretch_of(cost, self.batch.overlap)
+        self.batch.predict = self._predict
+        self.skip = skip and not audit
+        self._audit = audit
+        self.num_decisions = 0
+        self.rejected: list[int] = []  # ids of requests whose prompt is over max_model_len
+        self.num_cut = 0  # requests whose output ends at max_model_len or max_tokens
+        self._arrivals: deque[Request] = deque()  # that have not come yet
+        self._source: Iterator[Request] = iter(())  # of more arrivals
+        self._cancels: list[tuple[float, int, Request]] = []  # a heap
+        self._is_closed = False  # can nobody submit any more?
+        self._alarm = NEVER  # the next timed event
+        self._horizon = 0.0  # what comes earlier comes too late
+        self._in_flight = NEVER  # end of the edited step that is running
+        self._step = Step()
+        self._anchor = 0.0  # start of the quiet stretch
+        self._length = 0  # its steps so far; 0: a new one starts
+        self._is_quiet = False  # has the policy nothing to edit until the next event? (audit)
+        self._ended: list[Request] = []  # their last token is out, but not yet seen (overlap)
+        self._due: dict[int, list[Request]] = {}  # by the clock of their last token
+        self._dues: list[int] = []  # the keys of `_due`, a heap
+
+    # --- for users ------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The last event: the end of the last step that has run."""
+        return self.batch.now
+
+    @property
+    def log(self) -> Log:
+        """What happened."""
+        return self.batch.log
+
+    def submit(self, r: Request) -> None:
+        """Let `r` arrive at `r.arrival`.
+
+        Raises RequestError if that is in the past, or if the KV cache cannot hold `r`.
+        """
+        if r.arrival < self._horizon:
+            raise RequestError(
+                f"request {r.id} arrives at {r.arrival} s, but the clock is at {self._horizon} s; "
+                "submit it earlier"
+            )
+        if r.state != WAITING or r.preemptions > 0 or r.generated > 0:
+            raise RequestError(f"request {r.id} has been run before; make a new one")
+        self._accept(r)
+
+    def cancel(self, r: Request, at: float | None = None) -> None:
+        """Let the client of `r` go at `at` seconds (None: now).  Raises RequestError in the past."""
+        instant = self._horizon if at is None else at
+        if not isfinite(instant) or instant < self._horizon:
+            raise RequestError(
+                f"request {r.id} is cancelled at {instant} s, but the clock is at {self._horizon} s"
+            )
+        heappush(self._cancels, (max(instant, r.arrival), r.id, r))
+        self._set_alarm()
+
+    def drain(self) -> None:
+        """No more requests can come."""
+        self._is_closed = True
+        self._drain_batch()
+
+    def feed(self, requests: Iterable[Request]) -> None:
+        """Serve `requests`, which come in order of arrival, and nobody else after them.
+
+        They are drawn a few at a time, so a generator of millions costs no memory.
+        """
+        self._source = iter(requests)
+        self._refill()
+        self.drain()
+
+    def run(self, requests: Iterable[Request] = ()) -> None:
+        """Serve `requests`, in order of arrival, and all that were submitted, to the end."""
+        self.feed(requests)
+        self.advance()
+
+    def advance(self, until: float = NEVER) -> None:
+        """Run every step that ends by `until`; the one that is running then stays in flight.
+
+        Raises PolicyError if the policy leaves requests waiting for ever.
+        """
+        b = self.batch
+        is_running = self._resume(until)
+        while is_running and b.now < until:
+            if self._alarm <= b.now:
+                self._deliver()
+            if not b.running and b.num_waiting == 0:
+                is_running = self._jump(until)
+                continue
+            self._decide()
+            if b.edits > 0:
+                is_running = self._edited_step(until)
+            elif (b.num_decoding > 0 and b.decodes_run) or self._ended:
+                is_running = self._quiet_stretch(until)
+            else:
+                is_running = self._idle(until)
+        self._horizon = max(self._horizon, until if until < NEVER else b.now)
+
+    # --- arrivals and other timed events --------------------------------------
+
+    def _accept(self, r: Request) -> None:
+        """Put `r` among the arrivals, or reject it, as an engine's front end does."""
+        if r.prompt + r.max_tokens > self.batch.limits.longest and not self._shorten(r):
+            return
+        if r.true_output > r.max_tokens:
+            r.true_output = r.max_tokens
+            self.num_cut += 1
+        arrivals = self._arrivals
+        if arrivals and r.arrival < arrivals[-1].arrival:
+            self._accept_early(r)
+        else:
+            arrivals.append(r)
+        if r.arrival < self._alarm:
+            self._alarm = r.arrival
+
+    def _shorten(self, r: Request) -> bool:
+        """Cut `max_tokens` to what the longest request may have; False if its prompt is too long."""
+        limits = self.batch.limits
+        longest = limits.longest
+        if limits.max_model_len is None and r.prompt + r.true_output > longest:
+            raise RequestError(
+                f"request {r.id}: prompt of {r.prompt} and output of {r.true_output} tokens cannot fit "
+                f"{limits.blocks} blocks of {limits.block_size}; raise num_kv_blocks or set max_model_len"
+            )
+        if r.prompt >= longest:
+            self.rejected.append(r.id)
+            return False
+        r.max_tokens = longest - r.prompt
+        return True
+
+    def _accept_early(self, r: Request) -> None:
+        """Put `r` before arrivals that were submitted earlier but come later."""
+        ordered = list(self._arrivals)
+        insort(ordered, r, key=_arrival)
+        self._arrivals = deque(ordered)
+
+    def _refill(self) -> None:
+        """Draw arrivals from the source until some are there."""
+        last = self._arrivals[-1].arrival if self._arrivals else self._horizon
+        for drawn, r in enumerate(self._source, start=1):
+            if r.arrival < last:
+                raise RequestError(
+                    f"request {r.id} arrives at {r.arrival} s, after one of {last} s; "
+                    "sort requests by arrival"
+                )
+            last = r.arrival
+            self._accept(r)
+            if drawn >= AHEAD and self._arrivals:
+                return
+
+    def _deliver(self) -> None:
+        """Let everything that is due by now happen."""
+        b = self.batch
+        self._interrupt()
+        arrivals = self._arrivals
+        while arrivals and arrivals[0].arrival <= b.now:
+            b.enqueue(arrivals.popleft())
+            if not arrivals:
+                self._refill()
+        while self._cancels and self._cancels[0][0] <= b.now:
+            b.cancel(heappop(self._cancels)[2])
+        if b.wake_time <= b.now:
+            b.wake_time = NEVER
+        self._drain_batch()
+        self._set_alarm()
+
+    def _drain_batch(self) -> None:
+        if self._is_closed and not self._arrivals:
+            self.batch.draining = True
+            self._interrupt()
+
+    def _set_alarm(self) -> None:
+        alarm = min(self.batch.wake_time, self._arrivals[0].arrival if self._arrivals else NEVER)
+        self._alarm = min(alarm, self._cancels[0][0]) if self._cancels else alarm
+
+    def _interrupt(self) -> None:
+        """Something happened: the stretch ends, and the policy may edit again."""
+        self._length = 0
+        self._is_quiet = False
+
+    # --- deciding -------------------------------------------------------------
+
+    def _decide(self) -> None:
+        """Let the policy plan the coming step."""
+        b = self.batch
+        b.edits = 0
+        b.has_preempted = False
+        b.decodes_run = True
+        self._ask(b)
+        self.num_decisions += 1
+        if b.wake_time < self._alarm:
+            self._alarm = b.wake_time
+        if self._audit:
+            self._check_contract()
+
+    def _check_contract(self) -> None:
+        """Raises PolicyError if the policy edited without an event, or edits its own plan."""
+        b = self.batch
+        is_short = b.decode_blocks() > b.blocks.free
+        if b.edits > 0 and self._is_quiet and not is_short:
+            raise PolicyError(
+                f"policy made {b.edits} edits at {b.now} s though nothing happened since it made none; "
+                "edit after events only, or ask for one with wake_at or wake_after"
+            )
+        self._is_quiet = b.edits == 0
+        edits = b.edits
+        self._ask(b)
+        if b.edits != edits:
+            raise PolicyError(
+                f"policy made {b.edits - edits} more edits when asked twice before a step; "
+                "return at once while batch.edits is over 0"
+            )
+
+    def _idle(self, until: float) -> bool:
+        """Nothing runs: wait for the next event.  Raises PolicyError if there is none."""
+        b = self.batch
+        if self._alarm <= b.now:
+            raise PolicyError(f"policy asks to be woken at {self._alarm} s, which has passed at {b.now} s")
+        if self._alarm == NEVER and (until == NEVER or self._is_closed):
+            raise PolicyError(
+                f"policy starves {b.num_waiting + len(b.running)} requests at {b.now} s: no step runs and "
+                "nothing more can happen; admit a request, or ask to be woken with wake_at"
+            )
+        return self._jump(until)
+
+    def _jump(self, until: float) -> bool:
+        """Let time pass to the next timed event, at most to `until`; False if there is none by then."""
+        b = self.batch
+        instant = min(self._alarm, until)
+        if instant == NEVER:
+            return False
+        if instant > b.now:
+            b.now = instant
+            b.log.jump(b.tick_count, instant)
+        return self._alarm <= until
+
+    # --- steps ----------------------------------------------------------------
+
+    def _edited_step(self, until: float) -> bool:
+        """Start the one step that the policy has just edited; False if it does not end by `until`."""
+        b = self.batch
+        if not b.chunks and not b.has_work:  # requests were released, and nothing else
+            self._interrupt()
+            return True
+        b.measure(self._step)
+        self._in_flight = b.now + self.stretch(self._step, 1)
+        return self._resume(until)
+
+    def _resume(self, until: float) -> bool:
+        """End the step that is in flight, if there is one; False if it does not end by `until`."""
+        end = self._in_flight
+        if end == NEVER:
+            return True
+        if end > until:
+            return False
+        self._in_flight = NEVER
+        b = self.batch
+        b.now = end
+        b.tick(1)
+        free = b.blocks.free
+        done = self._due_now()
+        for r in b.chunks:
+            if b.fill(r):
+                self._sampled(r, done)
+        for r in b.held:
+            self._decode(r)
+        b.end_plan()
+        self._finish(done)
+        self._interrupt()
+        self._end(free)
+        return True
+
+    def _quiet_stretch(self, until: float) -> bool:
+        """Run the steps until the next event, or one of them if nothing may be skipped."""
+        b = self.batch
+        if self._length == 0:
+            self._step.quiet(b.num_decoding, b.num_padded, b.context)
+            self._anchor = b.now
+        steps = 1
+        if self.skip and not self._ended:
+            steps = b.quiet_steps(self._until_due())
+        end = self._at(steps)
+        if steps > 1 and end >= self._alarm:
+            steps = self._steps_to(self._alarm, steps, end)
+            end = self._at(steps)
+        if end > until:
+            steps = self._steps_to(until, steps, end)
+            end = self._at(steps)
+            if end > until:
+                steps -= 1
+                end = self._at(steps)
+            if steps == 0:
+                return False
+        self._length += steps
+        b.now = end
+        b.tick(steps)
+        free = b.blocks.free
+        done = self._due_now()
+        if done or self._ended:
+            self._finish(done)
+            self._interrupt()
+        self._end(free)
+        return True
+
+    def _until_due(self) -> int:
+        """Steps until a request may have its last token, or the policy asked to be woken."""
+        b = self.batch
+        steps = self._dues[0] - b.clock
+        if b.wake_tick >= 0 and b.wake_tick - b.tick_count < steps:
+            return b.wake_tick - b.tick_count
+        return steps
+
+    def _at(self, steps: int) -> float:
+        """When `steps` more steps of the stretch have run."""
+        return self._anchor + self.stretch(self._step, self._length + steps)
+
+    def _steps_to(self, instant: float, most: int, end: float) -> int:
+        """The fewest steps, at most `most` (which end at `end`), that reach `instant`."""
+        now = self.batch.now
+        steps = int((instant - now) / (end - now) * most)
+        steps = min(max(steps, 1), most)
+        while steps < most and self._at(steps) < instant:
+            steps += 1
+        while steps > 1 and self._at(steps - 1) >= instant:
+            steps -= 1
+        return steps
+
+    def _end(self, free: int) -> None:
+        """Record the stretch; `free`: blocks before requests left."""
+        b = self.batch
+        log = b.log
+        log.stretches += (b.tick_count, free, b.blocks.free)
+        log.times.append(b.now)
+        if len(log.stretches) > SHORT:
+            log.pack()
+        if b.tick_count == b.wake_tick:
+            b.wake_tick = -1
+            self._interrupt()
+        if self._audit:
+            b.check()
+
+    # --- tokens ---------------------------------------------------------------
+
+    def _due_now(self) -> list[Request]:
+        """The requests whose last token came with the step that has just run."""
+        clock = self.batch.clock
+        if not self._dues or self._dues[0] > clock:
+            return []
+        heappop(self._dues)
+        done = []
+        for r in self._due.pop(clock):
+            if r.due == clock and r.state == DECODING:  # else preempted or held since
+                r.due = -1
+                done.append(r)
+        return done
+
+    def _finish(self, done: list[Request]) -> None:
+        """The requests of `done` have all their tokens."""
+        b = self.batch
+        if len(done) > 1:
+            done.sort(key=_seat)
+        for r in done:
+            r.finished = b.now
+        if b.overlap:
+            for r in done:
+                b.stop(r)
+            done, self._ended = self._ended, done
+        elif b.on_end != LEAVE:
+            for r in done:
+                if b.on_end == PAD:
+                    b.keep_computing(r)
+                else:
+                    b.stop(r)
+            return
+        for r in done:
+            b.finish(r)
+
+    def _sampled(self, r: Request, done: list[Request]) -> None:
+        """`r` got the token that ends its prefill: finish it or let it decode."""
+        if r.generated == 1:
+            r.first_token = self.batch.now
+        if r.generated == r.true_output:
+            done.append(r)
+        else:
+            self._decode(r)
+
+    def _decode(self, r: Request) -> None:
+        b = self.batch
+        b.decode(r)
+        r.due = b.clock + r.true_output - r.generated
+        due = self._due.get(r.due)
+        if due is None:
+            self._due[r.due] = [r]
+            heappush(self._dues, r.due)
+        else:
+            due.append(r)
+
+    def _predict(self, tokens: int) -> float:
+        """Seconds of the coming step with `tokens` more prompt tokens."""
+        step = Step()
+        self.batch.measure(step)
+        step.prefill_tokens += tokens
+        step.num_chunks += 1 if tokens > 0 else 0
+        step.prefill_attention += 0.5 * tokens * tokens
+        return self.stretch(step, 1)

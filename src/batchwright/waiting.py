@@ -1,0 +1,60 @@
+"""The waiting requests, in the order in which they are admitted.
+
+Without a key the order is first come, first served, and a preempted request goes to the
+front.  With a key the least key is first, whoever came when.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush, nsmallest
+
+from batchwright.request import Request
+
+Key = Callable[[Request], tuple[float, ...]]  # ends in the id, so that no two are equal
+
+
+class Waiting:
+    """A queue of requests; `key` orders it (None: first come, first served)."""
+
+    __slots__ = ("_heap", "_key", "_line")
+
+    def __init__(self, key: Key | None = None) -> None:
+        self._key = key
+        self._line: deque[Request] = deque()  # first come, first served
+        self._heap: list[tuple[tuple[float, ...], Request]] = []  # by key
+
+    def push(self, r: Request) -> None:
+        if self._key is not None:
+            heappush(self._heap, (self._key(r), r))
+        elif r.preemptions > 0:
+            self._line.appendleft(r)
+        else:
+            self._line.append(r)
+
+    def first(self) -> Request:
+        """Who is admitted next.  Raises IndexError if nobody waits."""
+        return self._line[0] if self._key is None else self._heap[0][1]
+
+    def head(self, count: int) -> list[Request]:
+        """The first `count` requests, or all if fewer wait."""
+        if self._key is not None:
+            return [r for _, r in nsmallest(count, self._heap)]
+        return [self._line[i] for i in range(min(count, len(self._line)))]
+
+    def take(self, r: Request) -> None:
+        """Take out `r`; O(1) or O(log n) if it is the first, else O(n)."""
+        if r is not self.first():
+            self._remove(r)
+        elif self._key is None:
+            self._line.popleft()
+        else:
+            heappop(self._heap)
+
+    def _remove(self, r: Request) -> None:
+        if self._key is None:
+            self._line.remove(r)
+            return
+        self._heap = [pair for pair in self._heap if pair[1] is not r]
+        heapify(self._heap)

@@ -1,0 +1,43 @@
+"""The CSV of the Azure LLM inference traces (2023, 2024).
+
+    TIMESTAMP,ContextTokens,GeneratedTokens
+    2023-11-16 18:17:03.9799600,4808,10
+
+Source: Azure/AzurePublicDataset, described in Patel et al., Splitwise, ISCA 2024.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from batchwright.errors import nearest
+from batchwright.workload.cells import LENGTHS, Parser, listed
+from batchwright.workload.columns import Columns
+from batchwright.workload.csvtable import CsvTable
+from batchwright.workload.dates import PER_SECOND, dates_like
+
+_TIME: Final = "TIMESTAMP"
+_PROMPT: Final = "ContextTokens"
+_OUTPUT: Final = "GeneratedTokens"
+
+
+def matches(first_line: str) -> bool:
+    """Does the header name one of the columns that only these traces have?"""
+    return _PROMPT in first_line or _OUTPUT in first_line
+
+
+def read(name: str, text: str) -> Columns:
+    """The trace.  Raises InputError on the first row that is not valid."""
+    table = CsvTable(name, text)
+    for title in (_TIME, _PROMPT, _OUTPUT):
+        if title not in table.header:
+            reason = f"no column {title!r}, which an Azure trace has{nearest(title, listed(table.header))}"
+            raise table.fail(table.header_row, reason)
+    parsers: dict[str, Parser] = {_TIME: dates_like(table.first[_TIME]), _PROMPT: LENGTHS, _OUTPUT: LENGTHS}
+    data = table.read(parsers)
+    return Columns(
+        arrival=table.seconds(_TIME, data[_TIME], PER_SECOND),
+        prompt=data[_PROMPT],
+        output=data[_OUTPUT],
+        notes=("Azure CSV: TIMESTAMP read as dates", *table.note_ignored(parsers)),
+    )

@@ -1,0 +1,177 @@
+"""Random workloads in the format of tests/golden, and Batchwright's objects for them.
+
+A workload is a function of its seed; Hypothesis draws seeds:
+
+    @for_every_seed(200)
+    def test_the_clock_is_the_reference(seed): ...
+
+Features are crossed at random, and pools and budgets are small, so that most
+workloads preempt, evict, hold decodes and run dry.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from batchwright.limits import Limits
+from batchwright.request import NO_KEYS, Request
+
+GROUP = 100_000  # keys of one prefix group: more than it has blocks
+GRID = 64  # arrivals per second: sums of them and of steps are exact
+
+# A decode is held (a request with more to lose preempted itself) and is the victim of the next
+# step, before its turn: its newest block has a name by then.  Asynchronous, prefix caching, priority.
+HELD_VICTIM_SEEDS: tuple[int, ...] = ()
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def for_every_seed(examples: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with `examples` values of `seed`, the same ones every time."""
+    rules = settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
+    return lambda test: rules(given(seed=SEEDS)(test))
+
+
+def workload(seed: int, asynchronous: bool | None = None) -> dict[str, Any]:
+    """Arrivals at whole steps.  `asynchronous`: None leaves it to chance."""
+    random = Random(seed)
+    config = _config(random)
+    late = random.random() < 0.5
+    config["async_scheduling"] = late if asynchronous is None else asynchronous
+    arrivals = _arrivals(random, random.choice([1, 8, 20, 40]))
+    requests = [_request(random, i, config["max_model_len"]) for i in range(len(arrivals))]
+    _prefixes(random, requests)
+    for request, arrival in zip(requests, arrivals, strict=True):
+        request["arrival_step"] = arrival
+    return {"name": f"seed {seed}", "seed": seed, "config": config, "requests": requests}
+
+
+def timed_workload(seed: int, asynchronous: bool | None = None, headroom: bool = False) -> dict[str, Any]:
+    """Arrivals in seconds (`arrival`), on a grid of 1 / GRID, with ties and bursts.
+
+    `headroom`: clients ask for more tokens (`max_tokens`) than they get.
+    """
+    random = Random(seed + 1)
+    load = workload(seed, asynchronous)
+    stretch = random.choice([1, 5, 23, 90])
+    last = 0
+    for request in load["requests"]:
+        at = request.pop("arrival_step") * stretch
+        if random.random() < 0.7:  # else a tie stays a tie
+            at += random.randrange(stretch)
+        last = max(last, at)
+        request["arrival"] = last / GRID
+    if headroom:
+        for request in load["requests"]:
+            request["max_tokens"] = request["output_len"] + random.choice([0, 1, 30, 500])
+    return load
+
+
+def requests_of(load: dict[str, Any]) -> list[Request]:
+    """The requests of a workload; ids are their places in the list."""
+    return [_request_of(i, request, load["config"]) for i, request in enumerate(load["requests"])]
+
+
+def limits_of(config: dict[str, Any]) -> Limits:
+    """The limits in a workload's `config`."""
+    return Limits(
+        max_num_seqs=config["max_num_seqs"],
+        max_num_batched_tokens=config["max_num_batched_tokens"],
+        max_model_len=config["max_model_len"],
+        block_size=config["block_size"],
+        num_kv_blocks=config["num_blocks"] - 1,
+        enable_prefix_caching=config["enable_prefix_caching"],
+    )
+
+
+def _request_of(index: int, request: dict[str, Any], config: dict[str, Any]) -> Request:
+    prompt = request["prompt_len"]
+    room = config["max_model_len"] - prompt
+    output = min(request["output_len"], room)
+    return Request(
+        index,
+        float(request.get("arrival", request.get("arrival_step", 0))),
+        prompt,
+        output,
+        max_tokens=min(request.get("max_tokens", output), room),
+        priority=request.get("priority", 0),
+        prefix=_keys(request, config["block_size"]),
+    )
+
+
+def _keys(request: dict[str, Any], block_size: int) -> array[int]:
+    group = request.get("prefix_group")
+    if group is None:
+        return NO_KEYS
+    blocks = min(request["prefix_len"], request["prompt_len"]) // block_size
+    assert blocks < GROUP
+    return array("q", range(group * GROUP, group * GROUP + blocks))
+
+
+def _config(random: Random) -> dict[str, Any]:
+    block_size = random.choice([1, 2, 4, 8, 16, 32])
+    longest = random.choice([33, 96, 160, 301, 600])
+    chunking = random.random() < 0.8
+    budget = random.choice([16, 17, 48, 96, 256, 640])
+    spare = random.choice([0, 1, 2, 5, 20, 60]) * random.choice([1, 16]) // block_size
+    config = {
+        "max_num_seqs": random.choice([1, 3, 8, 16]),
+        "max_num_batched_tokens": budget if chunking else max(budget, longest),
+        "block_size": block_size,
+        "num_blocks": 1 + -(-longest // block_size) + spare,
+        "enable_chunked_prefill": chunking,
+        "long_prefill_token_threshold": random.choice([0, 0, 1, 7, 32, 100]),
+        "long_prefill_token_threshold_adaptive": random.random() < 0.3,
+        "enable_prefix_caching": random.random() < 0.6,
+        "policy": random.choice(["fcfs", "priority"]),
+        "max_model_len": longest,
+        "scheduler_reserve_full_isl": random.random() < 0.6,
+        "watermark": random.choice([0.0, 0.0, 0.01, 0.1, 0.3]),
+    }
+    if random.random() < 0.3:
+        config["max_num_active_seqs"] = min(config["max_num_seqs"], random.choice([1, 2, 5]))
+    return config
+
+
+def _arrivals(random: Random, count: int) -> list[int]:
+    """Bursts, single arrivals and, now and then, a pause in which everything ends."""
+    gaps = random.choice([[0], [0, 0, 1, 1, 3, 20], [0, 0, 0, 0, 60], [1], [7, 2000], [40]])
+    at = random.choice([0, 3])
+    arrivals = []
+    for _ in range(count):
+        arrivals.append(at)
+        at += random.choice(gaps)
+    return arrivals
+
+
+def _request(random: Random, index: int, longest: int) -> dict[str, Any]:
+    return {
+        "id": f"r{index:03d}",
+        "prompt_len": random.randint(1, random.choice([8, 20, longest // 2, longest - 1])),
+        "output_len": random.randint(1, random.choice([1, 3, 40, 150])),
+        "priority": random.choice([0, 0, 1, 2, index, -index]),
+    }
+
+
+def _prefixes(random: Random, requests: list[dict[str, Any]]) -> None:
+    """Let some requests share a prefix; how much of it differs from request to request."""
+    share = random.choice([0.0, 0.5, 0.8, 1.0])
+    groups = random.choice([1, 2, 5])
+    usual = random.choice([16, 64, 112, 300])
+    for request in requests:
+        if random.random() < share:
+            request["prefix_group"] = random.randrange(groups)
+            request["prefix_len"] = usual if random.random() < 0.7 else random.randint(1, 300)
