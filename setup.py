@@ -41,7 +41,10 @@ def extensions() -> list[Extension]:
         return []
     from mypyc.build import mypycify
 
-    built: list[Extension] = mypycify(sources(), opt_level="3", debug_level="0", group_name="batchwright")
+    # What the core does not import need not be there, nor be checked here.
+    built: list[Extension] = mypycify(
+        ["--follow-imports=silent", *sources()], opt_level="3", debug_level="0", group_name="batchwright"
+    )
     if sys.platform != "win32":  # there the default, /fp:precise, fuses nothing
         for extension in built:
             extension.extra_compile_args += SAME_BITS

@@ -19,6 +19,7 @@ WORK = BASE | {"limits", "step", "request", "config"}
 STATE = WORK | {"blocks", "waiting", "log"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
+    "version": set(),
     "config": BASE,
     "limits": BASE | {"config", "request"},
     "step": BASE,

@@ -14,6 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from batchwright.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from batchwright.batch import Batch
     from batchwright.comparison import Runs, compare
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from batchwright.workload import Workload
 
     continuous = vllm
-
-__version__ = "0.1.0"
 
 _PLACES = {
     "Batch": ("batch", "Batch"),

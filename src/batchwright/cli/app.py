@@ -40,7 +40,8 @@ def _root() -> None:
 @app.command()
 def version() -> None:
     """Print the version, and whether the core runs compiled or interpreted."""
-    from batchwright import __version__, batch
+    from batchwright import batch
+    from batchwright.version import __version__
 
     mode = "interpreted (pure Python)" if (batch.__file__ or "").endswith(".py") else "compiled (mypyc)"
     print(f"batchwright {__version__}, core {mode}")
