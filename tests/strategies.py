@@ -123,7 +123,7 @@ def _config(random: Random) -> dict[str, Any]:
     chunking = random.random() < 0.8
     budget = random.choice([16, 17, 48, 96, 256, 640])
     spare = random.choice([0, 1, 2, 5, 20, 60]) * random.choice([1, 16]) // block_size
-    config = {
+    config: dict[str, Any] = {
         "max_num_seqs": random.choice([1, 3, 8, 16]),
         "max_num_batched_tokens": budget if chunking else max(budget, longest),
         "block_size": block_size,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from reference import (
     Plan,
     Policy,
@@ -46,7 +47,8 @@ POLICIES: dict[str, Callable[[dict[str, Any]], Policy]] = {
 
 
 def golden(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
+    load: dict[str, Any] = json.loads(path.read_text())
+    return load
 
 
 def in_order(steps: list[dict[str, Any]]) -> list[tuple[list[tuple[str, int]], dict[str, Any]]]:
@@ -129,12 +131,17 @@ class MostRecentFirst(Pool):
 class ForgetsEnds(VllmReference):
     """Frees the blocks at once, without a name for what the last step filled."""
 
+    is_seeing = False
+
     def see(self, row: Row) -> bool:
-        named, self.name_blocks = self.name_blocks, lambda *_: None  # type: ignore[method-assign]
-        try:
-            return super().see(row)
-        finally:
-            self.name_blocks = named  # type: ignore[method-assign]
+        self.is_seeing = True
+        is_last = super().see(row)
+        self.is_seeing = False
+        return is_last
+
+    def name_blocks(self, row: Row, tokens: int) -> None:
+        if not self.is_seeing:
+            super().name_blocks(row, tokens)
 
 
 class AlwaysLate(ForgetsEnds):
@@ -165,8 +172,17 @@ def test_a_recording_catches_one_wrong_rule(wrong: type[VllmReference]) -> None:
 
 
 def differs(wrong: type[VllmReference], load: dict[str, Any]) -> bool:
+    """A wrong engine may also break the reference's own checks, or never end."""
+    engine = wrong(load["config"])
+    schedule, calls = engine.schedule, iter(range(2 * len(load["steps"])))
+
+    def bounded() -> Plan:
+        assert next(calls, None) is not None, "it never ends"
+        return schedule()
+
+    engine.schedule = bounded  # type: ignore[method-assign]
     try:
-        return run(wrong(load["config"]), load) != load["steps"]
+        return bool(run(engine, load) != load["steps"])
     except (AssertionError, IndexError):
         return True
 
@@ -305,7 +321,7 @@ def test_static_admits_fewer_than_a_batch_if_their_blocks_do_not_fit() -> None:
 
 def test_dynamic_sends_when_full_or_when_the_oldest_has_waited_for_the_window() -> None:
     load = small((0, 3, 1), (1, 3, 3), (1, 3, 1), (20, 3, 1))
-    assert finished(load, dynamic(2, 4.0)) == [2, 8, 6, 25]
+    assert finished(load, dynamic(2, 4.0)) == [2, 4, 6, 25]
     assert finished(load, dynamic(8, 4.0)) == [5, 7, 5, 25]
 
 
@@ -348,7 +364,7 @@ def test_a_workload_arrives_in_order_and_any_request_fits_the_pool(seed: int) ->
 
 
 def test_the_workloads_cross_every_feature() -> None:
-    loads = [workload(seed) for seed in range(200)]
+    loads = [workload(seed) for seed in range(120)]
     steps = [step for load in loads for step in replay(load)]
     assert any(step["preempted"] and not step["scheduled"] for step in steps)  # a step without tokens
     assert any(len(step["preempted"]) > 1 for step in steps)

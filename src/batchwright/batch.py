@@ -23,7 +23,7 @@ from typing import Final
 from batchwright.blocks import Blocks
 from batchwright.errors import PolicyError
 from batchwright.limits import Limits
-from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, Log
+from batchwright.log import ABORTED, DROPPED, PREEMPTED, Log
 from batchwright.request import (
     CANCELLED,
     DECODING,
@@ -52,13 +52,6 @@ def _no_prediction(tokens: int) -> float:
 
 class Batch:
     """Requests in flight on one replica.  Times in seconds, lengths in tokens."""
-
-    __slots__ = (
-        "_crossing", "_padding", "_padding_attention", "_seats", "blocks", "chunks", "clock", "context",
-        "decodes_run", "draining", "edits", "has_preempted", "held", "is_reserved", "is_streamed",
-        "limits", "log", "now", "num_decoding", "num_padded", "num_waiting", "on_end", "overlap",
-        "predict", "prefilling", "running", "tick_count", "waiting", "wake_tick", "wake_time",
-    )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -119,7 +112,7 @@ class Batch:
 
     def decode_blocks(self) -> int:
         """Blocks that the decodes still need for the coming step."""
-        return 0 if self.is_reserved else self._crossing[self.clock % self.limits.block_size]
+        return 0 if self.is_reserved else self._crossing[self.clock % self.blocks.block_size]
 
     def needs(self, r: Request, tokens: int) -> int:
         """Blocks that `r` needs for `tokens` more tokens."""
@@ -234,8 +227,10 @@ class Batch:
                 self.chunks.remove(r)
         elif r.state != ENDED:
             raise PolicyError(f"request {r.id} is preempted, but has nothing to give back; choose another")
-        self.log.stay(r, self.tick_count, PREEMPTED)
+        r.until = self.tick_count
+        self.log.stay(r, PREEMPTED)
         self._leave(r, True)
+        r.reserved = 0
         r.state = WAITING
         r.computed = 0
         r.preemptions += 1
@@ -274,7 +269,8 @@ class Batch:
             self.waiting.take(r)
             self.num_waiting -= 1
             r.seat = 0
-            self.log.stay(r, self.tick_count, ABORTED)
+            r.until = self.tick_count
+            self.log.stay(r, ABORTED)
         elif r.state == DECODING or r.state == PREFILLING:
             self._abort(r)
         else:
@@ -350,7 +346,7 @@ class Batch:
     def decode(self, r: Request) -> None:
         """Put `r`, whose prompt is complete, on the decode clock."""
         if r.state == HELD:
-            r.filled = r.computed  # its last token is known by now, even under `overlap`
+            r.filled = r.computed + 1  # under `overlap`: its last token is known by now
         r.state = DECODING
         r.shift = r.computed - self.clock
         if r.reserved == 0:
@@ -378,13 +374,11 @@ class Batch:
         if r.state == WAITING:  # preempted before its end was seen
             self.waiting.take(r)
             self.num_waiting -= 1
-            self.log.stay(r, self.tick_count, DROPPED)
+            r.until = self.tick_count
+            self.log.stay(r, DROPPED)
+            self.log.served += (r.first_token, r.finished)
         else:
             self._finish_running(r)
-        if not self.is_streamed:
-            r.first_token = self.now
-            r.finished = self.now
-        self.log.served += (r.first_token, r.finished)
         r.state = FINISHED
 
     def check(self) -> None:
@@ -445,7 +439,12 @@ class Batch:
             self.context -= self.clock + r.shift
         elif r.state != ENDED:
             self.stop(r)
-        self.log.stay(r, self.tick_count, COMPLETE)
+        if not self.is_streamed:
+            r.first_token = self.now
+            r.finished = self.now
+        r.until = self.tick_count
+        self.log.ended.append(r)
+        r.filled = 0  # all its tokens are known
         self._leave(r, False)
 
     def _abort(self, r: Request) -> None:
@@ -453,7 +452,8 @@ class Batch:
             self._stop_clock(r)
         else:
             r.since = self.tick_count
-        self.log.stay(r, self.tick_count, ABORTED)
+        r.until = self.tick_count
+        self.log.stay(r, ABORTED)
         self._leave(r, False)
 
     def _leave(self, r: Request, again: bool) -> None:
@@ -467,4 +467,3 @@ class Batch:
         self.blocks.release(r, tokens, known, again)
         r.filled = 0
         r.planned = 0
-        r.reserved = 0

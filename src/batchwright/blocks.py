@@ -25,10 +25,6 @@ PRIVATE: Final = -1  # key of a run of blocks that nobody can hit again
 class Blocks:
     """`size` blocks of `block_size` tokens; `caching` keeps released prefixes."""
 
-    __slots__ = (
-        "_cached", "_keyless", "_released", "_stale", "block_size", "caching", "free", "size",
-    )  # fmt: skip
-
     def __init__(self, size: int, block_size: int, caching: bool) -> None:
         self.size = size
         self.block_size = block_size

@@ -114,7 +114,7 @@ def rows(recording: Row, simulator: Simulator) -> list[Row]:
     ids = [row["id"] for row in recording["requests"]]
     expanded = steps(simulator.log, recording["config"]["block_size"])
     if recording["config"].get("async_scheduling"):
-        return _asynchronous(expanded, ids)
+        return _asynchronous(expanded, ids, set(simulator.log.jumps))
     return [_row(step, ids) for step in expanded]
 
 
@@ -131,20 +131,36 @@ def _row(step: EngineStep, ids: list[str]) -> Row:
     }
 
 
-def _asynchronous(expanded: list[EngineStep], ids: list[str]) -> list[Row]:
-    """One row per call: an end is seen in the call after, so the counts still hold it."""
+def _asynchronous(expanded: list[EngineStep], ids: list[str], idle: set[int]) -> list[Row]:
+    """One row per call: an end is seen in the call after, so the counts still hold it.
+
+    `idle`: steps that began after an idle time; the call before that saw the last ends.
+    """
     found = []
     seen: list[str] = []
-    for step in expanded:
+    for tick, step in enumerate(expanded):
+        if seen and tick in idle:
+            found.append({**_flush(expanded[tick - 1].free_blocks), "finished_before": seen})
+            seen = []
         row = _row(step, ids)
         row["running"] += len(step.finished) - step.dropped
         row["waiting"] += step.dropped
         row["finished_before"], seen = seen, row.pop("finished")
         row.pop("free_blocks")
         found.append(row)
-    last = expanded[-1].free_blocks if expanded else 0
-    flush = {"scheduled": [], "admitted": {}, "preempted": [], "free_blocks_sched": last}
-    return [*found, {**flush, "running": 0, "waiting": 0, "finished_before": seen}] if seen else found
+    return [*found, {**_flush(expanded[-1].free_blocks), "finished_before": seen}] if seen else found
+
+
+def _flush(free_blocks: int) -> Row:
+    """A call that finds nobody, but sees ends."""
+    return {
+        "scheduled": [],
+        "admitted": {},
+        "preempted": [],
+        "free_blocks_sched": free_blocks,
+        "running": 0,
+        "waiting": 0,
+    }
 
 
 def _recorded(step: Row) -> Row:

@@ -13,6 +13,7 @@ expansion of it, made in `history`.
     paused     tick                  no decode ran in the step
     jumps      tick, and in `jump_times` the second at which it began, after an idle time
 
+Requests that are complete are kept as they are until the next packing.
 Ticks count steps from 0.  A stay lasts from admission to a preemption or the end: it decodes
 in the ticks `since` .. `stopped` - 1, and leaves after tick `until` - 1.
 """
@@ -29,22 +30,25 @@ PREEMPTED: Final = 0  # how a stay ends
 COMPLETE: Final = 1
 DROPPED: Final = 2  # its end was seen after it had been preempted
 ABORTED: Final = 3  # cancelled by the client
-SHORT: Final = 3 * 4096  # stretches kept unpacked
+SHORT: Final = 1 << 18  # numbers in `stretches` that are kept unpacked
+
+
+def _row(r: Request, how: int) -> tuple[int, ...]:
+    stopped = r.until if r.stopped == 0 or r.stopped > r.until else r.stopped
+    return (
+        r.id, r.seat, r.queued, r.admitted, r.cached, r.since, stopped, r.until, r.computed, r.reserved, how,
+    )  # fmt: skip
 
 
 class Log:
     """What happened on one replica."""
-
-    __slots__ = (
-        "_packed", "_served", "_times", "chunks", "held", "jump_times", "jumps", "paused", "served",
-        "stays", "stretches", "times",
-    )  # fmt: skip
 
     def __init__(self) -> None:
         self.stretches: list[int] = []
         self.times: list[float] = []
         self.stays: list[int] = []
         self.served: list[float] = []
+        self.ended: list[Request] = []  # complete stays, which are not in `stays` and `served` yet
         self.chunks: list[int] = []
         self.held: list[int] = []
         self.paused: list[int] = []
@@ -54,13 +58,9 @@ class Log:
         self._times = array("d")
         self._served = array("d")
 
-    def stay(self, r: Request, until: int, how: int) -> None:
-        """A stay of `r` in the batch has ended."""
-        stopped = until if r.stopped == 0 or r.stopped > until else r.stopped
-        self.stays += (
-            r.id, r.seat, r.queued, r.admitted, r.cached, r.since, stopped, until, r.computed,
-            r.reserved, how,
-        )  # fmt: skip
+    def stay(self, r: Request, how: int) -> None:
+        """A stay of `r` in the batch has ended before its last token was out, or seen."""
+        self.stays += _row(r, how)
 
     def jump(self, tick: int, seconds: float) -> None:
         """Nothing ran before `seconds`, when step `tick` begins."""
@@ -77,10 +77,21 @@ class Log:
         self._pack("chunks", self.chunks)
         self._pack("held", self.held)
         self._pack("paused", self.paused)
-        self._times.extend(self.times)
+        self._times += array("d", self.times)
         self.times.clear()
-        self._served.extend(self.served)
+        self._served += array("d", self.served)
         self.served.clear()
+        self._pack_ended()
+
+    def _pack_ended(self) -> None:
+        rows: list[int] = []
+        seconds: list[float] = []
+        for r in self.ended:
+            rows += _row(r, COMPLETE)
+            seconds += (r.first_token, r.finished)
+        self._pack("stays", rows)
+        self._served += array("d", seconds)
+        self.ended.clear()
 
     def column(self, name: str) -> array[int]:
         """All integers recorded under `name`, in order."""
@@ -102,5 +113,5 @@ class Log:
         if packed is None:
             packed = array("q")
             self._packed[name] = packed
-        packed.extend(numbers)
+        packed += array("q", numbers)  # twice as fast as to extend by a list
         numbers.clear()

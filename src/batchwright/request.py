@@ -63,7 +63,7 @@ class Request:
         "admitted", "arrival", "blocks", "cached", "client", "computed", "due", "filled",
         "finished", "first_token", "generated", "id", "max_tokens", "planned", "preemptions",
         "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since", "state",
-        "stopped", "true_output",
+        "stopped", "true_output", "until",
     )  # fmt: skip
 
     def __init__(
@@ -99,8 +99,9 @@ class Request:
         self.admitted = 0
         self.cached = 0  # (prefix tokens found at admission)
         self.since = 0  # of its first decode,
-        self.stopped = 0  # and after its last token
-        self.filled = 0  # tokens in the cache when its first decode came
+        self.stopped = 0  # after its last token,
+        self.until = 0  # and after its last step
+        self.filled = 0  # tokens that the cache can have with none of them in flight (overlap)
         self.blocks = NO_BLOCKS  # the leading KV blocks that have a key
         self.preemptions = 0
         self.first_token = 0.0

@@ -12,14 +12,13 @@ whether the k steps are skipped or walked, so both give the same bits.
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from math import isfinite
 
 from batchwright.batch import LEAVE, NEVER, PAD, Batch
 from batchwright.contract import Begins, Policy
-from batchwright.cost import CostModel, stretch_of
+from batchwright.cost import CostModel, Linear, stretch_of
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
 from batchwright.log import SHORT, Log
@@ -45,12 +44,6 @@ class Simulator:
     if it edits a step without an event since it was last asked.
     """
 
-    __slots__ = (
-        "_alarm", "_anchor", "_arrivals", "_ask", "_audit", "_cancels", "_due", "_dues", "_ended",
-        "_horizon", "_in_flight", "_is_closed", "_is_quiet", "_length", "_source", "_step",
-        "batch", "num_cut", "num_decisions", "rejected", "skip", "stretch",
-    )  # fmt: skip
-
     def __init__(
         self,
         policy: Policy | Begins,
@@ -62,13 +55,16 @@ class Simulator:
         self.batch = Batch(limits or Limits())
         self._ask: Policy = policy.begin(self.batch) if isinstance(policy, Begins) else policy
         self.stretch: Callable[[Step, int], float] = stretch_of(cost, self.batch.overlap)
+        self._linear = cost if isinstance(cost, Linear) else None
+        self._longest = self.batch.limits.longest
         self.batch.predict = self._predict
         self.skip = skip and not audit
         self._audit = audit
         self.num_decisions = 0
         self.rejected: list[int] = []  # ids of requests whose prompt is over max_model_len
         self.num_cut = 0  # requests whose output ends at max_model_len or max_tokens
-        self._arrivals: deque[Request] = deque()  # that have not come yet
+        self._arrivals: list[Request] = []  # in order; those from `_next` on have not come yet
+        self._next = 0
         self._source: Iterator[Request] = iter(())  # of more arrivals
         self._cancels: list[tuple[float, int, Request]] = []  # a heap
         self._is_closed = False  # can nobody submit any more?
@@ -79,6 +75,7 @@ class Simulator:
         self._anchor = 0.0  # start of the quiet stretch
         self._length = 0  # its steps so far; 0: a new one starts
         self._is_quiet = False  # has the policy nothing to edit until the next event? (audit)
+        self._done: list[Request] = []  # their last token came with the step that has just run
         self._ended: list[Request] = []  # their last token is out, but not yet seen (overlap)
         self._due: dict[int, list[Request]] = {}  # by the clock of their last token
         self._dues: list[int] = []  # the keys of `_due`, a heap
@@ -164,14 +161,14 @@ class Simulator:
 
     def _accept(self, r: Request) -> None:
         """Put `r` among the arrivals, or reject it, as an engine's front end does."""
-        if r.prompt + r.max_tokens > self.batch.limits.longest and not self._shorten(r):
+        if r.prompt + r.max_tokens > self._longest and not self._shorten(r):
             return
         if r.true_output > r.max_tokens:
             r.true_output = r.max_tokens
             self.num_cut += 1
         arrivals = self._arrivals
         if arrivals and r.arrival < arrivals[-1].arrival:
-            self._accept_early(r)
+            insort(arrivals, r, lo=self._next, key=_arrival)
         else:
             arrivals.append(r)
         if r.arrival < self._alarm:
@@ -179,8 +176,7 @@ class Simulator:
 
     def _shorten(self, r: Request) -> bool:
         """Cut `max_tokens` to what the longest request may have; False if its prompt is too long."""
-        limits = self.batch.limits
-        longest = limits.longest
+        limits, longest = self.batch.limits, self._longest
         if limits.max_model_len is None and r.prompt + r.true_output > longest:
             raise RequestError(
                 f"request {r.id}: prompt of {r.prompt} and output of {r.true_output} tokens cannot fit "
@@ -192,15 +188,12 @@ class Simulator:
         r.max_tokens = longest - r.prompt
         return True
 
-    def _accept_early(self, r: Request) -> None:
-        """Put `r` before arrivals that were submitted earlier but come later."""
-        ordered = list(self._arrivals)
-        insort(ordered, r, key=_arrival)
-        self._arrivals = deque(ordered)
-
     def _refill(self) -> None:
         """Draw arrivals from the source until some are there."""
         last = self._arrivals[-1].arrival if self._arrivals else self._horizon
+        if self._next == len(self._arrivals):
+            self._arrivals.clear()
+            self._next = 0
         for drawn, r in enumerate(self._source, start=1):
             if r.arrival < last:
                 raise RequestError(
@@ -216,10 +209,13 @@ class Simulator:
         """Let everything that is due by now happen."""
         b = self.batch
         self._interrupt()
-        arrivals = self._arrivals
-        while arrivals and arrivals[0].arrival <= b.now:
-            b.enqueue(arrivals.popleft())
-            if not arrivals:
+        while self._next < len(self._arrivals):
+            r = self._arrivals[self._next]
+            if r.arrival > b.now:
+                break
+            b.enqueue(r)
+            self._next += 1
+            if self._next == len(self._arrivals):
                 self._refill()
         while self._cancels and self._cancels[0][0] <= b.now:
             b.cancel(heappop(self._cancels)[2])
@@ -229,13 +225,17 @@ class Simulator:
         self._set_alarm()
 
     def _drain_batch(self) -> None:
-        if self._is_closed and not self._arrivals:
+        if self._is_closed and self._next == len(self._arrivals):
             self.batch.draining = True
             self._interrupt()
 
     def _set_alarm(self) -> None:
-        alarm = min(self.batch.wake_time, self._arrivals[0].arrival if self._arrivals else NEVER)
-        self._alarm = min(alarm, self._cancels[0][0]) if self._cancels else alarm
+        alarm = self.batch.wake_time
+        if self._next < len(self._arrivals):
+            alarm = min(alarm, self._arrivals[self._next].arrival)
+        if self._cancels:
+            alarm = min(alarm, self._cancels[0][0])
+        self._alarm = alarm
 
     def _interrupt(self) -> None:
         """Something happened: the stretch ends, and the policy may edit again."""
@@ -307,7 +307,7 @@ class Simulator:
             self._interrupt()
             return True
         b.measure(self._step)
-        self._in_flight = b.now + self.stretch(self._step, 1)
+        self._in_flight = b.now + self._seconds(1)
         return self._resume(until)
 
     def _resume(self, until: float) -> bool:
@@ -322,14 +322,14 @@ class Simulator:
         b.now = end
         b.tick(1)
         free = b.blocks.free
-        done = self._due_now()
+        self._collect_due()
         for r in b.chunks:
             if b.fill(r):
-                self._sampled(r, done)
+                self._sampled(r)
         for r in b.held:
             self._decode(r)
         b.end_plan()
-        self._finish(done)
+        self._finish()
         self._interrupt()
         self._end(free)
         return True
@@ -359,9 +359,9 @@ class Simulator:
         b.now = end
         b.tick(steps)
         free = b.blocks.free
-        done = self._due_now()
-        if done or self._ended:
-            self._finish(done)
+        self._collect_due()
+        if self._done or self._ended:
+            self._finish()
             self._interrupt()
         self._end(free)
         return True
@@ -376,7 +376,13 @@ class Simulator:
 
     def _at(self, steps: int) -> float:
         """When `steps` more steps of the stretch have run."""
-        return self._anchor + self.stretch(self._step, self._length + steps)
+        return self._anchor + self._seconds(self._length + steps)
+
+    def _seconds(self, steps: int) -> float:
+        """Seconds of `steps` steps like `_step`."""
+        if self._linear is not None:  # a direct call: ten times as fast in the compiled core
+            return self._linear.stretch(self._step, steps)
+        return self.stretch(self._step, steps)
 
     def _steps_to(self, instant: float, most: int, end: float) -> int:
         """The fewest steps, at most `most` (which end at `end`), that reach `instant`."""
@@ -405,22 +411,21 @@ class Simulator:
 
     # --- tokens ---------------------------------------------------------------
 
-    def _due_now(self) -> list[Request]:
-        """The requests whose last token came with the step that has just run."""
+    def _collect_due(self) -> None:
+        """Find the decodes whose last token came with the step that has just run."""
         clock = self.batch.clock
         if not self._dues or self._dues[0] > clock:
-            return []
+            return
         heappop(self._dues)
-        done = []
         for r in self._due.pop(clock):
             if r.due == clock and r.state == DECODING:  # else preempted or held since
                 r.due = -1
-                done.append(r)
-        return done
+                self._done.append(r)
 
-    def _finish(self, done: list[Request]) -> None:
-        """The requests of `done` have all their tokens."""
+    def _finish(self) -> None:
+        """The requests of `_done` have all their tokens."""
         b = self.batch
+        done = self._done
         if len(done) > 1:
             done.sort(key=_seat)
         for r in done:
@@ -428,23 +433,29 @@ class Simulator:
         if b.overlap:
             for r in done:
                 b.stop(r)
-            done, self._ended = self._ended, done
+            self._done, self._ended = self._ended, done  # an end is seen a step late
         elif b.on_end != LEAVE:
-            for r in done:
-                if b.on_end == PAD:
-                    b.keep_computing(r)
-                else:
-                    b.stop(r)
-            return
-        for r in done:
+            self._keep()
+        for r in self._done:
             b.finish(r)
+        self._done.clear()
 
-    def _sampled(self, r: Request, done: list[Request]) -> None:
+    def _keep(self) -> None:
+        """Let the requests of `_done` stay until the policy releases them."""
+        b = self.batch
+        for r in self._done:
+            if b.on_end == PAD:
+                b.keep_computing(r)
+            else:
+                b.stop(r)
+        self._done.clear()
+
+    def _sampled(self, r: Request) -> None:
         """`r` got the token that ends its prefill: finish it or let it decode."""
         if r.generated == 1:
             r.first_token = self.batch.now
         if r.generated == r.true_output:
-            done.append(r)
+            self._done.append(r)
         else:
             self._decode(r)
 

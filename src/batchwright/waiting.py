@@ -18,8 +18,6 @@ Key = Callable[[Request], tuple[float, ...]]  # ends in the id, so that no two a
 class Waiting:
     """A queue of requests; `key` orders it (None: first come, first served)."""
 
-    __slots__ = ("_heap", "_key", "_line")
-
     def __init__(self, key: Key | None = None) -> None:
         self._key = key
         self._line: deque[Request] = deque()  # first come, first served

@@ -1,0 +1,265 @@
+"""What the documentation shows is run, and what it lists is complete.
+
+    ```python     executed; the blocks of a page share one namespace
+    ```text       right after a ```python block: exactly what that block prints
+    ```console    `$ batchwright ...` and `$ python -m batchwright...` are run and their output,
+                  errors included, is compared; a line `...` stands for any lines.
+                  `$ cat FILE` shows a file, or makes it; `$ echo $?` is the exit status before
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass, fields
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchwright import Batch
+from batchwright.hardware import GPUS, MODELS
+from batchwright.policies import POLICIES
+from batchwright.policies.vllm import FLAGS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))) if page.is_file()]
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+COLOURS = {"FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TERMINAL_WIDTH"}  # they change what is printed
+PYTHON = shlex.quote(sys.executable)
+RUNNABLE = {"batchwright": f"{PYTHON} -m batchwright", "python": PYTHON}
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block.  `follows`: does only white space part it from the block before?"""
+
+    language: str
+    body: str
+    line: int
+    follows: bool
+
+
+def blocks(text: str) -> list[Block]:
+    found, end = [], -1
+    for match in FENCE.finditer(text):
+        gap = text[end : match.start()] if end >= 0 else "-"
+        line = text.count("\n", 0, match.start()) + 2
+        found.append(Block(match[1], match[2], line, not gap.strip()))
+        end = match.end()
+    return found
+
+
+def commands(session: str) -> Iterator[tuple[str, str]]:
+    """Each command of a console block, with the output that is shown for it."""
+    for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
+        command, _, output = part.replace("\\\n", " ").partition("\n")
+        yield command, output
+
+
+def tidy(text: str) -> list[str]:
+    """Lines without trailing spaces, and without blank lines at the end."""
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def is_shown(expected: str, printed: str) -> bool:
+    """Is `printed` what the page shows?  A line `...` stands for any lines, or none."""
+    lines = [r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"\n" for line in tidy(expected)]
+    return re.fullmatch("".join(lines), "".join(f"{line}\n" for line in tidy(printed))) is not None
+
+
+class Shell:
+    """Runs the commands of one page in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.status = 0
+
+    def run(self, command: str, shown: str = "") -> str | None:
+        """What `command` prints; None if it is not ours to run."""
+        words = shlex.split(command)
+        if words[0] == "cat":
+            return self.cat(self.folder / words[1], shown)
+        if command == "echo $?":
+            return str(self.status)
+        ours = words[0] == "batchwright" or words[:2] == ["python", "-m"]
+        return self.call(words) if ours else None
+
+    def cat(self, file: Path, shown: str) -> str:
+        if not file.exists():
+            file.write_text(shown, encoding="utf-8")
+        return file.read_text(encoding="utf-8")
+
+    def call(self, words: list[str]) -> str:
+        environment = {key: value for key, value in os.environ.items() if key not in COLOURS}
+        done = subprocess.run(
+            [*shlex.split(RUNNABLE[words[0]]), *words[1:]],
+            cwd=self.folder,
+            env={**environment, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=60,
+        )
+        self.status = done.returncode
+        return done.stdout
+
+
+def printed_by(block: Block, page: Path, namespace: dict[str, Any]) -> str:
+    """Execute a Python block; what it prints.  Its line numbers are those of the page."""
+    code = compile("\n" * (block.line - 1) + block.body, str(page), "exec", dont_inherit=True)
+    out = StringIO()
+    with redirect_stdout(out):
+        exec(code, namespace)
+    return out.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder that shows the examples and test data of the repository."""
+    for name in ("examples", "tests"):
+        (tmp_path / name).symlink_to(ROOT / name, target_is_directory=True)
+    return tmp_path
+
+
+@every_page
+def test_every_page_does_what_it_shows(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    namespace: dict[str, Any] = {"__name__": "page"}
+    shell = Shell(folder)
+    for block, after in pairwise([*blocks(page.read_text(encoding="utf-8")), Block("", "", 0, False)]):
+        if block.language == "python":
+            printed = printed_by(block, page, namespace)
+            if after.language == "text" and after.follows:
+                assert tidy(after.body) == tidy(printed), f"{page.name}:{block.line} prints\n{printed}"
+        elif block.language == "console":
+            check_session(block, page, shell)
+
+
+def check_session(block: Block, page: Path, shell: Shell) -> None:
+    for command, shown in commands(block.body):
+        printed = shell.run(command, shown)
+        if printed is not None:
+            assert is_shown(shown, printed), f"{page.name}:{block.line}: $ {command}\n{printed}"
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == DOCS], ids=lambda page: page.name)
+def test_every_command_in_the_pages_is_one_that_is_run(page: Path) -> None:
+    known = ("batchwright ", "python -m batchwright", "cat ", "echo $?")
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language == "console":
+            assert all(command.startswith(known) for command, _ in commands(block.body)), block.line
+
+
+@pytest.mark.pure
+def test_other_output_is_noticed() -> None:
+    assert is_shown("a\n...\nd\n", "a\nb\nc\nd  \n\n") and is_shown("a\n...\n", "a\n")
+    assert not is_shown("a\n", "a\nb\n") and not is_shown("a\n...\nd\n", "a\nb\n")
+    assert not is_shown("a.c\n", "abc\n")
+
+
+@pytest.mark.pure
+def test_a_text_block_belongs_only_to_the_block_right_before_it() -> None:
+    near, far = blocks("```python\n1\n```\n\n```text\n2\n```\n"), blocks("```python\n1\n```\nso\n```text\n2\n```\n")
+    assert near[1].follows and not far[1].follows and near[1].line == 6
+
+
+# --- what the pages list ----------------------------------------------------------------
+
+
+def section(page: str, title: str) -> str:
+    """The text under the heading `## title`."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    parts = {part.partition("\n")[0].strip(" `"): part for part in re.split(r"^## ", text, flags=re.M)}
+    return parts[title]
+
+
+def test_every_flag_of_compare_is_explained(folder: Path) -> None:
+    printed = Shell(folder).run("batchwright compare --help")
+    assert printed is not None
+    flags = set(re.findall(r"--[a-z][a-z-]+", printed))
+    assert "--policies" in flags and "--json" in flags
+    named = set(re.findall(r"`(--[a-z][a-z-]+)`", section("compare.md", "Flags")))
+    assert flags == named
+
+
+def test_every_row_of_the_table_is_defined(folder: Path) -> None:
+    printed = Shell(folder).run("batchwright compare chat --requests 20 --policies vllm")
+    assert printed is not None
+    table = "\n".join(tidy(printed)).partition("─\n")[2]
+    titles = {re.split(r"\s{2,}", line.strip())[0] for line in table.splitlines()}
+    rows = {re.sub(r" (mean|P50|P99)$", "", title) if title[0] in "TE" else title for title in titles}
+    assert "TTFT" in rows and "duration" in rows
+    defined = re.findall(r"^\| ([^|]+?) \|", section("compare.md", "Rows"), flags=re.MULTILINE)
+    assert rows <= set(defined)
+
+
+def test_every_key_of_the_json_is_documented(folder: Path) -> None:
+    printed = Shell(folder).run("batchwright compare chat --requests 20 --policies vllm --json")
+    assert printed is not None
+    found = json.loads(printed)
+    found["policies"] = {"NAME": found["policies"].pop("vllm")}
+    documented = set(re.findall(r"^\| `([^`]+)` \|", (DOCS / "json.md").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert set(paths(found)) == documented
+
+
+def paths(value: dict[str, Any], before: str = "") -> Iterator[str]:
+    """Every key as `a.b.c`; the statistics of a metric are one entry."""
+    for key, inner in value.items():
+        path = f"{before}{key}"
+        if isinstance(inner, dict) and set(inner) != {"mean", "p50", "p99"}:
+            yield from paths(inner, f"{path}.")
+        else:
+            yield path
+
+
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "continuous"])
+def test_every_parameter_of_a_policy_stands_in_its_section_with_its_default(name: str) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", section("policies.md", name), flags=re.MULTILINE)
+    assert dict(rows) == {field.name: repr(field.default) for field in fields(POLICIES[name])}
+
+
+def test_every_flag_of_vllm_stands_with_the_versions_that_know_it() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `[^`]*` \| ([^|]+?) \|", section("policies.md", "vllm"), flags=re.M)
+    known = {flag: [version for version in sorted(FLAGS) if flag in FLAGS[version]] for flag, _ in rows}
+    assert {flag: ", ".join(versions) for flag, versions in known.items() if versions} == {
+        flag: versions for flag, versions in rows if flag != "version"
+    }
+
+
+def test_every_public_name_of_batch_is_explained() -> None:
+    public = {name for name in dir(Batch) if not name.startswith("_")}
+    assert {"admit", "chunk", "wake_at"} <= public
+    cells = re.findall(r"^\| `(\w+)[^`]*`", (DOCS / "custom-policy.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert public <= set(cells)
+
+
+@pytest.mark.pure
+def test_the_example_policy_is_shown_whole_and_is_short() -> None:
+    source = (ROOT / "examples" / "custom_policy.py").read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 30
+    assert source in [block.body for block in blocks((DOCS / "custom-policy.md").read_text(encoding="utf-8"))]
+
+
+def test_every_gpu_and_every_model_is_listed() -> None:
+    cells = re.findall(r"^\| `([^`]+)` \|", section("cost.md", "GPUs and models"), flags=re.MULTILINE)
+    assert set(cells) == {*GPUS, *MODELS}
+
+
+@pytest.mark.pure
+def test_every_page_is_in_the_menu_and_on_the_map() -> None:
+    names = {page.name for page in DOCS.glob("*.md")}
+    assert set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))) == names
+    assert set(re.findall(r"\]\(([\w-]+\.md)", (DOCS / "index.md").read_text(encoding="utf-8"))) == names - {"index.md"}
