@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from batchwright import Batch
+from batchwright import Batch, Limits
 from batchwright.hardware import GPUS, MODELS
 from batchwright.policies import POLICIES
 from batchwright.policies.vllm import FLAGS
@@ -172,18 +172,27 @@ def test_other_output_is_noticed() -> None:
 
 @pytest.mark.pure
 def test_a_text_block_belongs_only_to_the_block_right_before_it() -> None:
-    near, far = blocks("```python\n1\n```\n\n```text\n2\n```\n"), blocks("```python\n1\n```\nso\n```text\n2\n```\n")
-    assert near[1].follows and not far[1].follows and near[1].line == 6
+    python, text = "```python\n1\n```\n", "```text\n2\n```\n"
+    assert [(b.follows, b.line) for b in blocks(python + "\n" + text)] == [(False, 2), (True, 6)]
+    assert [(b.follows, b.line) for b in blocks(python + "so\n" + text)] == [(False, 2), (False, 6)]
 
 
 # --- what the pages list ----------------------------------------------------------------
 
 
+def read(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
 def section(page: str, title: str) -> str:
     """The text under the heading `## title`."""
-    text = (DOCS / page).read_text(encoding="utf-8")
-    parts = {part.partition("\n")[0].strip(" `"): part for part in re.split(r"^## ", text, flags=re.M)}
-    return parts[title]
+    parts = re.split(r"^## ", read(page), flags=re.MULTILINE)
+    return {part.partition("\n")[0]: part for part in parts}[title]
+
+
+def first_cells(text: str) -> list[str]:
+    """The code that fills the first cell of each row of the tables."""
+    return re.findall(r"^\| `([^`]+)` \|", text, flags=re.MULTILINE)
 
 
 def test_every_flag_of_compare_is_explained(folder: Path) -> None:
@@ -211,8 +220,7 @@ def test_every_key_of_the_json_is_documented(folder: Path) -> None:
     assert printed is not None
     found = json.loads(printed)
     found["policies"] = {"NAME": found["policies"].pop("vllm")}
-    documented = set(re.findall(r"^\| `([^`]+)` \|", (DOCS / "json.md").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert set(paths(found)) == documented
+    assert set(paths(found)) == set(first_cells(read("json.md")))
 
 
 def paths(value: dict[str, Any], before: str = "") -> Iterator[str]:
@@ -232,34 +240,34 @@ def test_every_parameter_of_a_policy_stands_in_its_section_with_its_default(name
 
 
 def test_every_flag_of_vllm_stands_with_the_versions_that_know_it() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| `[^`]*` \| ([^|]+?) \|", section("policies.md", "vllm"), flags=re.M)
-    known = {flag: [version for version in sorted(FLAGS) if flag in FLAGS[version]] for flag, _ in rows}
-    assert {flag: ", ".join(versions) for flag, versions in known.items() if versions} == {
-        flag: versions for flag, versions in rows if flag != "version"
+    text = section("policies.md", "vllm")
+    rows = dict(re.findall(r"^\| `(\w+)` \| `[^`]*` \| ([^|]+?) \|", text, flags=re.MULTILINE))
+    flags = {flag for known in FLAGS.values() for flag in known}
+    assert {flag: rows.get(flag) for flag in flags} == {
+        flag: ", ".join(version for version in sorted(FLAGS) if flag in FLAGS[version]) for flag in flags
     }
 
 
 def test_every_public_name_of_batch_is_explained() -> None:
-    public = {name for name in dir(Batch) if not name.startswith("_")}
+    public = {name for name in dir(Batch(Limits())) if not name.startswith("_")}
     assert {"admit", "chunk", "wake_at"} <= public
-    cells = re.findall(r"^\| `(\w+)[^`]*`", (DOCS / "custom-policy.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert public <= set(cells)
+    explained = {cell.partition("(")[0] for cell in first_cells(read("custom-policy.md"))}
+    assert public <= explained
 
 
 @pytest.mark.pure
 def test_the_example_policy_is_shown_whole_and_is_short() -> None:
     source = (ROOT / "examples" / "custom_policy.py").read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 30
-    assert source in [block.body for block in blocks((DOCS / "custom-policy.md").read_text(encoding="utf-8"))]
+    assert source in [block.body for block in blocks(read("custom-policy.md"))]
 
 
 def test_every_gpu_and_every_model_is_listed() -> None:
-    cells = re.findall(r"^\| `([^`]+)` \|", section("cost.md", "GPUs and models"), flags=re.MULTILINE)
-    assert set(cells) == {*GPUS, *MODELS}
+    assert set(first_cells(section("cost.md", "GPUs and models"))) == {*GPUS, *MODELS}
 
 
 @pytest.mark.pure
 def test_every_page_is_in_the_menu_and_on_the_map() -> None:
     names = {page.name for page in DOCS.glob("*.md")}
     assert set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))) == names
-    assert set(re.findall(r"\]\(([\w-]+\.md)", (DOCS / "index.md").read_text(encoding="utf-8"))) == names - {"index.md"}
+    assert set(re.findall(r"\]\(([\w-]+\.md)\)", section("index.md", "Pages"))) == names - {"index.md"}

@@ -222,7 +222,7 @@ class Batch:
         if r.state == DECODING:
             self._stop_clock(r)
         elif r.state == PREFILLING:
-            r.since = self.tick_count
+            r.since = -1
             if r.planned > 0:
                 self.chunks.remove(r)
         elif r.state != ENDED:
@@ -332,10 +332,11 @@ class Batch:
 
     def fill(self, r: Request) -> bool:
         """Mark the chunk of `r` as computed; True if that completes its prompt."""
-        self.log.chunks += (self.tick_count - 1, r.seat, r.planned)
-        r.computed += r.planned
+        tokens = r.planned
+        r.computed += tokens
         r.planned = 0
         if r.prompt + r.generated > r.computed:
+            self.log.chunks += (self.tick_count - 1, r.seat, tokens)
             return False
         r.generated += 1
         r.since = self.tick_count
@@ -443,7 +444,7 @@ class Batch:
             r.first_token = self.now
             r.finished = self.now
         r.until = self.tick_count
-        self.log.ended.append(r)
+        self.log.complete(r)
         r.filled = 0  # all its tokens are known
         self._leave(r, False)
 
@@ -451,7 +452,7 @@ class Batch:
         if r.state == DECODING:
             self._stop_clock(r)
         else:
-            r.since = self.tick_count
+            r.since = -1
         r.until = self.tick_count
         self.log.stay(r, ABORTED)
         self._leave(r, False)

@@ -7,9 +7,10 @@ end of every stretch.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
-from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY_FIELDS, Log
+from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY, Log
 
 
 @dataclass(slots=True)
@@ -50,9 +51,8 @@ class Stay:
 
 
 def stays(log: Log) -> list[Stay]:
-    """Every stay, in the order in which they ended."""
-    flat = log.column("stays")
-    return [Stay(*flat[i : i + STAY_FIELDS]) for i in range(0, len(flat), STAY_FIELDS)]
+    """Every stay, in no special order."""
+    return [Stay(*row) for row in zip(*(log.column(name) for name in STAY), strict=True)]
 
 
 def steps(log: Log, block_size: int, pads: bool = False) -> list[EngineStep]:
@@ -68,8 +68,8 @@ class _Expansion:
         self.log = log
         self.pads = pads
         self.block_size = block_size
-        self.stretches = log.column("stretches")
-        count = self.stretches[-3] if len(self.stretches) else 0
+        self.ticks = log.column("ticks")
+        count = self.ticks[-1] if len(self.ticks) else 0
         self.steps = [EngineStep() for _ in range(count)]
         self.seats: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # seat, id, tokens
         self.ends: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # seat, id
@@ -80,17 +80,18 @@ class _Expansion:
     def run(self) -> list[EngineStep]:
         found = stays(self.log)
         ids = {stay.seat: stay.id for stay in found if stay.seat > 0}
+        done: dict[int, int] = defaultdict(int)  # prompt tokens by seat, last chunks left out
         chunks = self.log.column("chunks")
         for i in range(0, len(chunks), 3):
             tick, seat, tokens = chunks[i : i + 3]
-            self.seats[tick].append((seat, ids[seat], tokens))
-            self.steps[tick].prefill_tokens += tokens
+            self._chunk(tick, seat, ids[seat], tokens)
+            done[seat] += tokens
         came: set[int] = set()
         for stay in found:
             if stay.id not in came:
                 came.add(stay.id)
                 self._count(stay.queued, waiting=1)
-            self._enter(stay)
+            self._enter(stay, done[stay.seat])
         self._order()
         self._free()
         return self.steps
@@ -101,7 +102,7 @@ class _Expansion:
             self.steps[tick].waiting += waiting
             self.steps[tick].running += running
 
-    def _enter(self, stay: Stay) -> None:
+    def _enter(self, stay: Stay, done: int) -> None:
         if stay.how == DROPPED:
             self.ends[stay.until - 1].append((stay.seat, stay.id))
             self.steps[stay.until - 1].dropped += 1
@@ -109,9 +110,9 @@ class _Expansion:
         elif stay.how == ABORTED and stay.seat == 0:
             self._abort(stay, waiting=-1)
         else:
-            self._enter_stay(stay)
+            self._enter_stay(stay, done)
 
-    def _enter_stay(self, stay: Stay) -> None:
+    def _enter_stay(self, stay: Stay, done: int) -> None:
         self.steps[stay.admitted].admitted.append((stay.id, stay.cached))
         self._count(stay.admitted, waiting=-1, running=1)
         if stay.how == COMPLETE:
@@ -122,15 +123,21 @@ class _Expansion:
             self._count(stay.until, waiting=1, running=-1)
         else:
             self._abort(stay, running=-1)
-        self._decodes(stay)
+        if stay.since >= 0:
+            filled = self._decodes(stay)
+            self._chunk(stay.since - 1, stay.seat, stay.id, filled - stay.cached - done)
+
+    def _chunk(self, tick: int, seat: int, id: int, tokens: int) -> None:
+        self.seats[tick].append((seat, id, tokens))
+        self.steps[tick].prefill_tokens += tokens
 
     def _abort(self, stay: Stay, waiting: int = 0, running: int = 0) -> None:
         self._count(stay.until, waiting, running)
         if stay.until < len(self.steps):
             self.steps[stay.until].aborted.append(stay.id)
 
-    def _decodes(self, stay: Stay) -> None:
-        """Enter the decodes of a stay, from its end backwards."""
+    def _decodes(self, stay: Stay) -> int:
+        """Enter the decodes of a stay, from its end backwards; its context before the first."""
         context = stay.context
         for tick in range(stay.stopped - 1, stay.since - 1, -1):
             if (tick, stay.seat) in self.missed or tick in self.paused:
@@ -140,9 +147,11 @@ class _Expansion:
             self.taken[tick] += stay.reserved == 0 and context % self.block_size == 0
             self.steps[tick].num_decodes += 1
             self.steps[tick].context_tokens += context
+        filled = context
         for tick in range(stay.stopped, stay.until if self.pads else stay.stopped):
             self.steps[tick].padded_rows += 1
             self.steps[tick].context_tokens += stay.context + tick - stay.stopped
+        return filled
 
     def _order(self) -> None:
         running = waiting = 0
@@ -155,14 +164,15 @@ class _Expansion:
 
     def _free(self) -> None:
         """Free blocks in every stretch, from its end backwards."""
+        released = dict(_pairs(self.log, "releases"))
         first = 0
-        for i in range(0, len(self.stretches), 3):
-            end, free, free_end = self.stretches[i : i + 3]
+        for end, free in zip(self.ticks, self.log.column("free"), strict=True):
+            after = free + released.get(end, 0)
             for tick in range(end - 1, first - 1, -1):
                 self.steps[tick].free_blocks_sched = free
-                self.steps[tick].free_blocks = free_end
+                self.steps[tick].free_blocks = after
                 free += self.taken[tick]
-                free_end = free
+                after = free
             first = end
 
 

@@ -11,13 +11,11 @@ import numpy as np
 from batchwright.batch import PAD
 from batchwright.history import EngineStep, steps
 from batchwright.limits import UNLIMITED
-from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY_FIELDS
+from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY
 from batchwright.metrics import Difference, Numbers, Spread, paired, spread, tpot
 from batchwright.simulator import Simulator
 from batchwright.step import Step
 from batchwright.workload import Workload
-
-SEAT, ADMITTED, CACHED, UNTIL, HOW = 1, 3, 4, 7, 10  # columns of a stay
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Run:
         prompt = int(columns["prompt_tokens"][is_done].sum())
         duration = float(np.nanmax(columns["finished_s"])) if is_done.any() else np.nan
         occupancy, peak = self._occupancy()
-        cached = self._stays[self._is_admitted, CACHED]
+        cached = self._stays["cached"][self._is_admitted]
         return Summary(
             num_requests=len(is_done),
             num_finished=int(is_done.sum()),
@@ -109,23 +107,19 @@ class Run:
     # --- columns --------------------------------------------------------------
 
     @cached_property
-    def _stays(self) -> Numbers:
-        """One row per stay; columns as in `log`."""
-        return np.frombuffer(self.log.column("stays"), np.int64).reshape(-1, STAY_FIELDS)
+    def _stays(self) -> dict[str, Numbers]:
+        """The fields of every stay."""
+        return {name: np.frombuffer(self.log.column(name), np.int64) for name in STAY}
 
     @cached_property
-    def _stretches(self) -> Numbers:
-        return np.frombuffer(self.log.column("stretches"), np.int64).reshape(-1, 3)
-
-    @property
     def _ends(self) -> Numbers:
         """The tick after every stretch."""
-        return self._stretches[:, 0]
+        return np.frombuffer(self.log.column("ticks"), np.int64)
 
     @cached_property
     def _times(self) -> Numbers:
         """The end of every stretch, in seconds."""
-        return np.frombuffer(self.log.seconds(), np.float64)
+        return np.frombuffer(self.log.seconds("times"), np.float64)
 
     @cached_property
     def _begins(self) -> Numbers:
@@ -140,23 +134,23 @@ class Run:
     @property
     def _is_admitted(self) -> Numbers:
         """Which stays had a seat."""
-        how = self._stays[:, HOW]
-        result: Numbers = (how != DROPPED) & ((how != ABORTED) | (self._stays[:, SEAT] > 0))
+        how = self._stays["how"]
+        result: Numbers = (how != DROPPED) & ((how != ABORTED) | (self._stays["seat"] > 0))
         return result
 
     @cached_property
     def _requests(self) -> dict[str, Numbers]:
         load = self.load
         count = len(load)
-        is_last = np.isin(self._stays[:, HOW], (COMPLETE, DROPPED))
-        served = np.frombuffer(self.log.served_seconds(), np.float64).reshape(-1, 2)
+        is_last = np.isin(self._stays["how"], (COMPLETE, DROPPED))
+        served = np.frombuffer(self.log.seconds("served"), np.float64).reshape(-1, 2)
         first_token, finished = np.full(count, np.nan), np.full(count, np.nan)
-        ids = self._stays[is_last, 0]
+        ids = self._stays["id"][is_last]
         first_token[ids], finished[ids] = served[:, 0], served[:, 1]
         output = np.minimum(load.output, np.maximum(self.limits.longest - load.prompt, 0))
-        preempted = self._stays[self._stays[:, HOW] == PREEMPTED, 0]
+        preempted = self._stays["id"][self._stays["how"] == PREEMPTED]
         cached = np.bincount(
-            self._stays[self._is_admitted, 0], self._stays[self._is_admitted, CACHED], minlength=count
+            self._stays["id"][self._is_admitted], self._stays["cached"][self._is_admitted], minlength=count
         )
         per_token = tpot(first_token, finished, output)
         return {
@@ -212,12 +206,13 @@ class Run:
 
     def _mean_batch(self) -> float:
         """Requests that run, over the busy time: the sum of all stays over that time."""
-        rows = self._stays[self._is_admitted]
-        if len(rows) == 0:
+        admitted = self._stays["admitted"][self._is_admitted]
+        until = self._stays["until"][self._is_admitted]
+        if len(admitted) == 0:
             return np.nan
         first_ticks = np.concatenate(([0], self._ends[:-1]))
-        began = self._begins[np.searchsorted(first_ticks, rows[:, ADMITTED])]
-        ended = self._times[np.searchsorted(self._ends, np.maximum(rows[:, UNTIL], 1))]
+        began = self._begins[np.searchsorted(first_ticks, admitted)]
+        ended = self._times[np.searchsorted(self._ends, np.maximum(until, 1))]
         return float((ended - began).sum() / self._busy.sum())
 
     @property
@@ -229,8 +224,11 @@ class Run:
         """Mean and peak share of taken blocks; inside a stretch they are taken evenly."""
         if self.limits.blocks == UNLIMITED or len(self._times) == 0:
             return np.nan, np.nan
-        free = self._stretches[:, 1]
-        before = np.concatenate(([self.limits.blocks], self._stretches[:-1, 2]))
+        free = np.frombuffer(self.log.column("free"), np.int64)
+        ticks, freed = np.frombuffer(self.log.column("releases"), np.int64).reshape(-1, 2).T
+        after = free.copy()
+        after[np.searchsorted(self._ends, ticks)] += freed
+        before = np.concatenate(([self.limits.blocks], after[:-1]))
         is_quiet = np.diff(self._ends, prepend=0) > 1
         mean = np.where(is_quiet, (free + np.maximum(before, free)) / 2, free)
         taken = 1 - mean / self.limits.blocks

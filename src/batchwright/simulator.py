@@ -21,7 +21,7 @@ from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, Linear, stretch_of
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
-from batchwright.log import SHORT, Log
+from batchwright.log import Log
 from batchwright.request import DECODING, WAITING, Request
 from batchwright.step import Step
 
@@ -398,11 +398,7 @@ class Simulator:
     def _end(self, free: int) -> None:
         """Record the stretch; `free`: blocks before requests left."""
         b = self.batch
-        log = b.log
-        log.stretches += (b.tick_count, free, b.blocks.free)
-        log.times.append(b.now)
-        if len(log.stretches) > SHORT:
-            log.pack()
+        b.log.stretch(b.tick_count, b.now, free, b.blocks.free - free)
         if b.tick_count == b.wake_tick:
             b.wake_tick = -1
             self._interrupt()
