@@ -17,9 +17,9 @@ from batchwright.cost import (
     Roofline,
     RunningSum,
     _sum_of_greater,
-    cost,
     stretch_of,
 )
+from batchwright.cost_text import cost
 from batchwright.errors import BatchwrightError, CostError, InputError, LimitError
 from batchwright.hardware import Gpu, Model
 from batchwright.step import Step

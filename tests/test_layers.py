@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "batchwright"
 # part -> the parts that it may import, itself apart.  A part is a module or a package.
 BASE = {"errors"}
 WORK = BASE | {"limits", "step", "request", "config"}
-STATE = WORK | {"blocks", "waiting", "log"}
+STATE = WORK | {"arrivals", "blocks", "waiting", "log"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
@@ -24,6 +24,7 @@ LAYERS: dict[str, set[str]] = {
     "limits": BASE | {"config", "request"},
     "step": BASE,
     "request": BASE,
+    "arrivals": WORK,
     "blocks": WORK,
     "waiting": WORK,
     "log": WORK,
@@ -35,12 +36,13 @@ LAYERS: dict[str, set[str]] = {
     "metrics": WORK,
     "theory": WORK,
     "cost": WORK | {"hardware"},
+    "cost_text": WORK | {"hardware", "cost"},
     "history": BASE | {"request", "log"},
     "simulator": STATE | {"batch", "contract", "cost"},
     "engines": STATE | {"batch", "contract", "policies"},
 }
 CORE = {
-    "errors", "config", "limits", "step", "request", "blocks", "waiting", "log", "batch", "contract",
+    "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "batch", "contract",
     "policies", "cost", "simulator",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.

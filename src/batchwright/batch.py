@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final
 
+from batchwright.arrivals import NEVER
 from batchwright.blocks import Blocks
 from batchwright.errors import PolicyError
 from batchwright.limits import Limits
@@ -43,7 +44,6 @@ from batchwright.waiting import Key, Waiting
 LEAVE: Final = 0  # a request that has all its tokens leaves at once,
 STAY: Final = 1  # or keeps seat and blocks until it is released,
 PAD: Final = 2  # or is computed, too, until it is released
-NEVER: Final = float("inf")
 
 
 def _no_prediction(tokens: int) -> float:
@@ -53,10 +53,17 @@ def _no_prediction(tokens: int) -> float:
 class Batch:
     """Requests in flight on one replica.  Times in seconds, lengths in tokens."""
 
+    __slots__ = (  # a misspelt setting is an error, interpreted or compiled
+        "_crossing", "_padding", "_padding_attention", "_seats", "blocks", "chunks", "clock", "context",
+        "decodes_run", "draining", "edits", "has_preempted", "held", "is_reserved", "is_streamed",
+        "limits", "log", "now", "num_decoding", "num_padded", "num_waiting", "on_end", "overlap",
+        "predict", "prefilling", "running", "tick_count", "waiting", "wake_tick", "wake_time",
+    )  # fmt: skip
+
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.blocks = Blocks(limits.blocks, limits.block_size, limits.enable_prefix_caching)
-        self.log = Log()
+        self.log = Log(self.blocks.free)
         self.now = 0.0
         self.draining = False  # can no more requests come?
         self.waiting = Waiting()
@@ -251,7 +258,9 @@ class Batch:
             self.wake_time = seconds
 
     def wake_after(self, steps: int) -> None:
-        """Ask the policy again when `steps` more steps have run."""
+        """Ask the policy again when `steps` more steps have run.  Raises PolicyError below 1."""
+        if steps < 1:
+            raise PolicyError(f"the policy asks to be woken after {steps} steps; give at least 1")
         tick = self.tick_count + steps
         if self.wake_tick < 0 or tick < self.wake_tick:
             self.wake_tick = tick
@@ -377,7 +386,6 @@ class Batch:
             self.num_waiting -= 1
             r.until = self.tick_count
             self.log.stay(r, DROPPED)
-            self.log.served += (r.first_token, r.finished)
         else:
             self._finish_running(r)
         r.state = FINISHED

@@ -95,21 +95,27 @@ def settle(limits: Limits, cost: CostModel, load: Workload) -> Limits:
     """Fill in what `limits` leaves open.
 
     num_kv_blocks   what the memory of a roofline's GPUs holds; else memory is not modelled
-    max_model_len   the longest prompt with the longest output of the load
+    max_model_len   the longest prompt + `max_tokens` of the load, at most what a roofline's model allows
     """
     if limits.num_kv_blocks is None:
         limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
     if limits.max_model_len is None:
-        longest = int(load.prompt.max()) + int(load.max_tokens.max())
-        limits = replace(limits, max_model_len=longest)
+        needed = int((load.prompt + load.max_tokens).max())
+        device = _device(cost)
+        most = device.model.max_position_embeddings if isinstance(device, Roofline) else needed
+        limits = replace(limits, max_model_len=min(needed, most))
     return limits
 
 
 def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = 0.92) -> int | None:
     """KV blocks of the GPUs of `cost`; None if it has none."""
-    device = cost.cost if isinstance(cost, Hosted) else cost
+    device = _device(cost)
     if not isinstance(device, Roofline):
         return None
     return device.num_kv_blocks(
         gpu_memory_utilization, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs
     )
+
+
+def _device(cost: CostModel) -> CostModel:
+    return cost.cost if isinstance(cost, Hosted) else cost

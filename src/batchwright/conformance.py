@@ -112,7 +112,8 @@ def requests(recording: Row) -> list[Request]:
 def rows(recording: Row, simulator: Simulator) -> list[Row]:
     """The steps of `simulator` in the form of the recording."""
     ids = [row["id"] for row in recording["requests"]]
-    expanded = steps(simulator.log, recording["config"]["block_size"])
+    blocks = simulator.batch.blocks
+    expanded = steps(simulator.log, blocks.size, blocks.block_size)
     if recording["config"].get("async_scheduling"):
         return _asynchronous(expanded, ids, set(simulator.log.jumps))
     return [_row(step, ids) for step in expanded]

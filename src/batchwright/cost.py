@@ -13,15 +13,14 @@ here give it in closed form; `stretch_of` gives every other cost a running sum.
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
-from typing import Any, Final, NoReturn, Protocol, SupportsFloat
+from typing import Any, Protocol, SupportsFloat
 
 from batchwright import hardware
-from batchwright.errors import CostError, InputError, nearest
+from batchwright.errors import CostError
 from batchwright.hardware import Gpu, Model
 from batchwright.hardware.roofline import FIXED_SECONDS, MBU, MFU
 from batchwright.step import Step
@@ -285,13 +284,13 @@ class Hosted:
         slow, fast = 0, steps  # the device is slower than the host from a step in (slow, fast] on
         while fast - slow > 1:
             middle = (slow + fast) // 2
-            if self._device(_later(step, middle), 1) >= host:
+            if self._device(step.later(middle), 1) >= host:
                 fast = middle
             else:
                 slow = middle
         if fast == steps:
             return steps * host
-        return fast * host + self._device(_later(step, fast), steps - fast)
+        return fast * host + self._device(step.later(fast), steps - fast)
 
 
 class RunningSum:
@@ -308,15 +307,15 @@ class RunningSum:
         self._sums = [0.0]  # of the first 0, 1, 2... steps
 
     def stretch(self, step: Step, steps: int) -> float:
-        if not _same(step, self._first):
-            self._first = _later(step, 0)
-            self._next = _later(step, 0)
+        if not step.same(self._first):
+            self._first = step.later(0)
+            self._next = step.later(0)
             self._sums = [0.0]
         sums = self._sums
         while len(sums) <= steps:
             now = self._next
             sums.append(sums[-1] + _checked(self._seconds(now), now))
-            self._next = _later(now, 1)
+            self._next = now.later(1)
         return sums[steps]
 
 
@@ -355,91 +354,6 @@ def _closed_form(cost: Any) -> Stretch | None:
     return _Checked(own).stretch if callable(own) else None
 
 
-def cost(text: str) -> Cost:
-    """The cost model that a text such as `linear(base=0.005, prefill=2e-5)` describes.
-
-    Models: constant, linear, roofline, hosted; arguments are numbers, quoted names or, for hosted,
-    another model.  Raises InputError on anything else, CostError on a value out of range.
-    """
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        _refuse_text(text, "is not of the form model(argument=value)")
-    if not isinstance(tree, ast.Call):
-        _refuse_text(text, "is not of the form model(argument=value)")
-    return _built(tree, text)
-
-
-_MODELS: Final[dict[str, Callable[..., Cost]]] = {
-    "constant": Constant,
-    "linear": Linear,
-    "roofline": Roofline,
-    "hosted": Hosted,
-}
-_KINDS: Final = {  # "a number" for all others
-    "gpu": "a quoted name",
-    "model": "a quoted name",
-    "tp": "a whole number",
-    "cost": "a cost model",
-}
-_ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
-    "constant": ("seconds",),
-    "linear": ("base", "prefill", "decode", "context", "prefill_attention"),
-    "roofline": ("gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds"),
-    "hosted": ("cost", "base", "per_running"),
-}
-_REQUIRED: Final[dict[str, int]] = {"constant": 1, "linear": 1, "roofline": 2, "hosted": 1}
-
-
-def _built(call: ast.Call, text: str) -> Cost:
-    name = call.func.id if isinstance(call.func, ast.Name) else ast.unparse(call.func)
-    if name not in _MODELS:
-        _refuse_text(text, f"names the unknown model {name!r}{nearest(name, _MODELS)}")
-    order = _ARGUMENTS[name]
-    if len(call.args) > len(order):
-        _refuse_text(text, f"gives {name} {len(call.args)} arguments; it takes {', '.join(order)}")
-    given = list(zip(order, call.args, strict=False))
-    given += [(keyword.arg or "**", keyword.value) for keyword in call.keywords]
-    values: dict[str, object] = {}
-    for key, node in given:
-        if key not in order:
-            _refuse_text(text, f"gives {name} the unknown argument {key!r}{nearest(key, order)}")
-        if key in values:
-            _refuse_text(text, f"gives {key} of {name} twice")
-        values[key] = _value(node, key, text)
-    for key in order[: _REQUIRED[name]]:
-        if key not in values:
-            _refuse_text(text, f"lacks {key} of {name}")
-    return _MODELS[name](**values)
-
-
-def _value(node: ast.expr, key: str, text: str) -> object:
-    kind = _KINDS.get(key, "a number")
-    if kind == "a cost model" and isinstance(node, ast.Call):
-        return _built(node, text)
-    value = _literal(node)
-    if kind == "a quoted name" and isinstance(value, str):
-        return value
-    if kind == "a whole number" and isinstance(value, int):
-        return value
-    if kind == "a number" and isinstance(value, (int, float)):
-        return float(value)
-    _refuse_text(text, f"needs {kind} as {key}, not {ast.unparse(node)}")
-
-
-def _literal(node: ast.expr) -> object:
-    """A number or a text; None for anything else, True and False included."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _literal(node.operand)
-        return -value if isinstance(value, (int, float)) else None
-    value = node.value if isinstance(node, ast.Constant) else None
-    return None if isinstance(value, bool) else value
-
-
-def _refuse_text(text: str, why: str) -> NoReturn:
-    raise InputError(f"cost {text!r} {why}")
-
-
 def _sum_of_greater(a: float, a_step: float, b: float, b_step: float, steps: int) -> float:
     """Sum over j < steps of max(a + j a_step, b + j b_step)."""
     if a < b:
@@ -452,33 +366,6 @@ def _sum_of_greater(a: float, a_step: float, b: float, b_step: float, steps: int
     rest = steps - lead
     total = lead * a + a_step * (lead * (lead - 1) // 2)
     return total + rest * b + b_step * (rest * lead + rest * (rest - 1) // 2)
-
-
-def _same(a: Step, b: Step) -> bool:
-    return (
-        a.context_tokens == b.context_tokens
-        and a.num_decodes == b.num_decodes
-        and a.prefill_tokens == b.prefill_tokens
-        and a.padded_rows == b.padded_rows
-        and a.num_chunks == b.num_chunks
-        and a.past_tokens == b.past_tokens
-        and a.prefill_attention == b.prefill_attention
-        and a.sampled_rows == b.sampled_rows
-    )
-
-
-def _later(step: Step, steps: int) -> Step:
-    """The step that comes so many quiet steps later."""
-    later = Step()
-    later.prefill_tokens = step.prefill_tokens
-    later.num_chunks = step.num_chunks
-    later.prefill_attention = step.prefill_attention
-    later.past_tokens = step.past_tokens
-    later.num_decodes = step.num_decodes
-    later.padded_rows = step.padded_rows
-    later.context_tokens = step.context_tokens + steps * (step.num_decodes + step.padded_rows)
-    later.sampled_rows = step.sampled_rows
-    return later
 
 
 def _checked(value: object, step: Step) -> float:

@@ -55,21 +55,21 @@ def stays(log: Log) -> list[Stay]:
     return [Stay(*row) for row in zip(*(log.column(name) for name in STAY), strict=True)]
 
 
-def steps(log: Log, block_size: int, pads: bool = False) -> list[EngineStep]:
-    """Every step of a run that has ended, in order.
+def steps(log: Log, num_blocks: int, block_size: int, pads: bool = False) -> list[EngineStep]:
+    """Every step of a run that has ended, in order; `num_blocks`, `block_size`: of its KV cache.
 
     `pads`: requests that have ended are computed until they leave (`Batch.on_end` is PAD).
     """
-    return _Expansion(log, block_size, pads).run()
+    return _Expansion(log, num_blocks, block_size, pads).run()
 
 
 class _Expansion:
-    def __init__(self, log: Log, block_size: int, pads: bool) -> None:
+    def __init__(self, log: Log, num_blocks: int, block_size: int, pads: bool) -> None:
         self.log = log
+        self.size = num_blocks
         self.pads = pads
         self.block_size = block_size
-        self.ticks = log.column("ticks")
-        count = self.ticks[-1] if len(self.ticks) else 0
+        count = sum(log.column("steps"))
         self.steps = [EngineStep() for _ in range(count)]
         self.seats: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # seat, id, tokens
         self.ends: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # seat, id
@@ -164,16 +164,17 @@ class _Expansion:
 
     def _free(self) -> None:
         """Free blocks in every stretch, from its end backwards."""
-        released = dict(_pairs(self.log, "releases"))
-        first = 0
-        for end, free in zip(self.ticks, self.log.column("free"), strict=True):
-            after = free + released.get(end, 0)
-            for tick in range(end - 1, first - 1, -1):
+        names = ("steps", "taken", "freed")
+        end, after = 0, self.size
+        for steps, taken, freed in zip(*(self.log.column(name) for name in names), strict=True):
+            end += steps
+            free = after - taken
+            after = now = free + freed
+            for tick in range(end - 1, end - 1 - steps, -1):
                 self.steps[tick].free_blocks_sched = free
-                self.steps[tick].free_blocks = after
+                self.steps[tick].free_blocks = now
                 free += self.taken[tick]
-                after = free
-            first = end
+                now = free
 
 
 def _pairs(log: Log, name: str) -> set[tuple[int, int]]:

@@ -68,6 +68,7 @@ def _json_row(summary: Summary) -> dict[str, Any]:
         "num_requests": summary.num_requests,
         "num_finished": summary.num_finished,
         "num_rejected": summary.num_rejected,
+        "num_cut": summary.num_cut,
         "num_preemptions": summary.num_preemptions,
         "num_steps": summary.num_steps,
         "duration_s": _number(summary.duration),
@@ -108,6 +109,7 @@ def _rows(summaries: list[Summary]) -> list[tuple[str, list[str]]]:
         ("KV occupancy peak", [_share(s.kv_peak) for s in summaries]),
         ("prefix cache hits", [_share(s.hit_rate) for s in summaries]),
         ("rejected", [f"{s.num_rejected:,}" for s in summaries]),
+        ("cut at max_model_len", [f"{s.num_cut:,}" for s in summaries]),
         ("finished", [f"{s.num_finished:,}" for s in summaries]),
         ("duration", [_seconds(s.duration) for s in summaries]),
     ]

@@ -95,7 +95,7 @@ class Request:
         self.due = 0  # clock of its last token; the simulator's
         self.seat = 0  # rank in admission order
         self.reserved = 0  # KV blocks set aside at admission; 0: they are taken as needed
-        self.queued = 0  # ticks, for the log: of its arrival,
+        self.queued = -1  # ticks, for the log: of its arrival (-1: it has not come),
         self.admitted = 0
         self.cached = 0  # (prefix tokens found at admission)
         self.since = 0  # of its first decode,

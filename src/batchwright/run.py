@@ -30,6 +30,7 @@ class Summary:
     num_requests: int
     num_finished: int
     num_rejected: int
+    num_cut: int  # outputs that ended at max_model_len
     num_preemptions: int
     num_steps: int
     num_decisions: int
@@ -42,7 +43,7 @@ class Summary:
     mean_batch: float
     kv_occupancy: float
     kv_peak: float
-    hit_rate: float  # share of prompt tokens found in the prefix cache
+    hit_rate: float  # share of prompt tokens found in the prefix cache when first admitted
 
 
 class Run:
@@ -80,11 +81,11 @@ class Run:
         prompt = int(columns["prompt_tokens"][is_done].sum())
         duration = float(np.nanmax(columns["finished_s"])) if is_done.any() else np.nan
         occupancy, peak = self._occupancy()
-        cached = self._stays["cached"][self._is_admitted]
         return Summary(
             num_requests=len(is_done),
             num_finished=int(is_done.sum()),
             num_rejected=len(self.rejected),
+            num_cut=self.num_cut,
             num_preemptions=int(columns["preemptions"].sum()),
             num_steps=int(self._ends[-1]) if len(self._ends) else 0,
             num_decisions=self.num_decisions,
@@ -97,7 +98,7 @@ class Run:
             mean_batch=self._mean_batch(),
             kv_occupancy=occupancy,
             kv_peak=peak,
-            hit_rate=float(cached.sum()) / prompt if prompt else np.nan,
+            hit_rate=self._hit_rate(),
         )
 
     def __sub__(self, other: Run) -> RunDifference:
@@ -109,12 +110,15 @@ class Run:
     @cached_property
     def _stays(self) -> dict[str, Numbers]:
         """The fields of every stay."""
-        return {name: np.frombuffer(self.log.column(name), np.int64) for name in STAY}
+        return {name: self._column(name) for name in STAY}
+
+    def _column(self, name: str) -> Numbers:
+        return np.frombuffer(self.log.column(name), np.int64)
 
     @cached_property
     def _ends(self) -> Numbers:
         """The tick after every stretch."""
-        return np.frombuffer(self.log.column("ticks"), np.int64)
+        return np.cumsum(self._column("steps"))
 
     @cached_property
     def _times(self) -> Numbers:
@@ -143,10 +147,10 @@ class Run:
         load = self.load
         count = len(load)
         is_last = np.isin(self._stays["how"], (COMPLETE, DROPPED))
-        served = np.frombuffer(self.log.seconds("served"), np.float64).reshape(-1, 2)
         first_token, finished = np.full(count, np.nan), np.full(count, np.nan)
         ids = self._stays["id"][is_last]
-        first_token[ids], finished[ids] = served[:, 0], served[:, 1]
+        first_token[ids] = np.frombuffer(self.log.seconds("first_token"), np.float64)
+        finished[ids] = np.frombuffer(self.log.seconds("finished"), np.float64)
         output = np.minimum(load.output, np.maximum(self.limits.longest - load.prompt, 0))
         preempted = self._stays["id"][self._stays["how"] == PREEMPTED]
         cached = np.bincount(
@@ -169,7 +173,7 @@ class Run:
 
     @cached_property
     def _steps(self) -> dict[str, Numbers]:
-        found = steps(self.log, self.limits.block_size, self.pads)
+        found = steps(self.log, self.limits.blocks, self.limits.block_size, self.pads)
         begin, end = self._step_times(found)
         return {
             "step": np.arange(len(found)),
@@ -220,16 +224,24 @@ class Run:
         """Seconds of every stretch."""
         return self._times - self._begins
 
+    def _hit_rate(self) -> float:
+        """Cached tokens over prompt tokens, in the first stay of every request that was admitted."""
+        ids = self._stays["id"][self._is_admitted]
+        cached = self._stays["cached"][self._is_admitted]
+        if len(ids) == 0:
+            return np.nan
+        order = np.lexsort((self._stays["seat"][self._is_admitted], ids))
+        ids, first = np.unique(ids[order], return_index=True)
+        return float(cached[order][first].sum() / self.load.prompt[ids].sum())
+
     def _occupancy(self) -> tuple[float, float]:
         """Mean and peak share of taken blocks; inside a stretch they are taken evenly."""
         if self.limits.blocks == UNLIMITED or len(self._times) == 0:
             return np.nan, np.nan
-        free = np.frombuffer(self.log.column("free"), np.int64)
-        ticks, freed = np.frombuffer(self.log.column("releases"), np.int64).reshape(-1, 2).T
-        after = free.copy()
-        after[np.searchsorted(self._ends, ticks)] += freed
+        after = self.limits.blocks + np.cumsum(self._column("freed") - self._column("taken"))
+        free = after - self._column("freed")
         before = np.concatenate(([self.limits.blocks], after[:-1]))
-        is_quiet = np.diff(self._ends, prepend=0) > 1
+        is_quiet = self._column("steps") > 1
         mean = np.where(is_quiet, (free + np.maximum(before, free)) / 2, free)
         taken = 1 - mean / self.limits.blocks
         return float((taken * self._busy).sum() / self._busy.sum()), float(

@@ -11,12 +11,12 @@ whether the k steps are skipped or walked, so both give the same bits.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from math import isfinite
 
-from batchwright.batch import LEAVE, NEVER, PAD, Batch
+from batchwright.arrivals import NEVER, Arrivals
+from batchwright.batch import LEAVE, PAD, Batch
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, Linear, stretch_of
 from batchwright.errors import PolicyError, RequestError
@@ -25,11 +25,7 @@ from batchwright.log import Log
 from batchwright.request import DECODING, WAITING, Request
 from batchwright.step import Step
 
-AHEAD = 256  # requests drawn from a source at once
-
-
-def _arrival(r: Request) -> float:
-    return r.arrival
+BARREN = 1000  # steps in a row that may compute nothing, beside one per request
 
 
 def _seat(r: Request) -> int:
@@ -53,25 +49,20 @@ class Simulator:
         audit: bool = False,
     ) -> None:
         self.batch = Batch(limits or Limits())
-        self._ask: Policy = policy.begin(self.batch) if isinstance(policy, Begins) else policy
+        self._ask = self._begun(policy)
         self.stretch: Callable[[Step, int], float] = stretch_of(cost, self.batch.overlap)
         self._linear = cost if isinstance(cost, Linear) else None
-        self._longest = self.batch.limits.longest
         self.batch.predict = self._predict
         self.skip = skip and not audit
         self._audit = audit
         self.num_decisions = 0
-        self.rejected: list[int] = []  # ids of requests whose prompt is over max_model_len
-        self.num_cut = 0  # requests whose output ends at max_model_len or max_tokens
-        self._arrivals: list[Request] = []  # in order; those from `_next` on have not come yet
-        self._next = 0
-        self._source: Iterator[Request] = iter(())  # of more arrivals
+        self._arrivals = Arrivals(self.batch.limits)
         self._cancels: list[tuple[float, int, Request]] = []  # a heap
-        self._is_closed = False  # can nobody submit any more?
         self._alarm = NEVER  # the next timed event
         self._horizon = 0.0  # what comes earlier comes too late
         self._in_flight = NEVER  # end of the edited step that is running
         self._step = Step()
+        self._barren = 0  # steps in a row that computed nothing
         self._anchor = 0.0  # start of the quiet stretch
         self._length = 0  # its steps so far; 0: a new one starts
         self._is_quiet = False  # has the policy nothing to edit until the next event? (audit)
@@ -80,12 +71,36 @@ class Simulator:
         self._due: dict[int, list[Request]] = {}  # by the clock of their last token
         self._dues: list[int] = []  # the keys of `_due`, a heap
 
+    def _begun(self, policy: Policy | Begins) -> Policy:
+        """Who is asked.  Raises PolicyError if that is nobody, or its settings contradict each other."""
+        asked = policy.begin(self.batch) if isinstance(policy, Begins) else policy
+        if not callable(asked):
+            raise PolicyError(
+                f"{policy!r} is no policy: {asked!r} cannot be asked; give a function of the batch, "
+                "or an object whose begin(batch) returns one"
+            )
+        if self.batch.overlap and self.batch.on_end != LEAVE:
+            raise PolicyError(
+                f"{policy!r} sets both overlap and on_end; a request leaves when its end is seen"
+            )
+        return asked
+
     # --- for users ------------------------------------------------------------
 
     @property
     def now(self) -> float:
         """The last event: the end of the last step that has run."""
         return self.batch.now
+
+    @property
+    def rejected(self) -> list[int]:
+        """Ids of requests that the front end refused: their prompt is over `max_model_len`."""
+        return self._arrivals.rejected
+
+    @property
+    def num_cut(self) -> int:
+        """Requests whose output was cut, to `max_model_len` or to their own `max_tokens`."""
+        return self._arrivals.num_cut
 
     @property
     def log(self) -> Log:
@@ -104,7 +119,10 @@ class Simulator:
             )
         if r.state != WAITING or r.preemptions > 0 or r.generated > 0:
             raise RequestError(f"request {r.id} has been run before; make a new one")
-        self._accept(r)
+        if self._arrivals.is_closed:
+            raise RequestError(f"request {r.id} is submitted after drain(); submit it before")
+        self._arrivals.add(r)
+        self._set_alarm()
 
     def cancel(self, r: Request, at: float | None = None) -> None:
         """Let the client of `r` go at `at` seconds (None: now).  Raises RequestError in the past."""
@@ -118,7 +136,7 @@ class Simulator:
 
     def drain(self) -> None:
         """No more requests can come."""
-        self._is_closed = True
+        self._arrivals.is_closed = True
         self._drain_batch()
 
     def feed(self, requests: Iterable[Request]) -> None:
@@ -126,9 +144,9 @@ class Simulator:
 
         They are drawn a few at a time, so a generator of millions costs no memory.
         """
-        self._source = iter(requests)
-        self._refill()
-        self.drain()
+        self._arrivals.feed(requests, self._horizon)
+        self._set_alarm()
+        self._drain_batch()
 
     def run(self, requests: Iterable[Request] = ()) -> None:
         """Serve `requests`, in order of arrival, and all that were submitted, to the end."""
@@ -159,83 +177,32 @@ class Simulator:
 
     # --- arrivals and other timed events --------------------------------------
 
-    def _accept(self, r: Request) -> None:
-        """Put `r` among the arrivals, or reject it, as an engine's front end does."""
-        if r.prompt + r.max_tokens > self._longest and not self._shorten(r):
-            return
-        if r.true_output > r.max_tokens:
-            r.true_output = r.max_tokens
-            self.num_cut += 1
-        arrivals = self._arrivals
-        if arrivals and r.arrival < arrivals[-1].arrival:
-            insort(arrivals, r, lo=self._next, key=_arrival)
-        else:
-            arrivals.append(r)
-        if r.arrival < self._alarm:
-            self._alarm = r.arrival
-
-    def _shorten(self, r: Request) -> bool:
-        """Cut `max_tokens` to what the longest request may have; False if its prompt is too long."""
-        limits, longest = self.batch.limits, self._longest
-        if limits.max_model_len is None and r.prompt + r.true_output > longest:
-            raise RequestError(
-                f"request {r.id}: prompt of {r.prompt} and output of {r.true_output} tokens cannot fit "
-                f"{limits.blocks} blocks of {limits.block_size}; raise num_kv_blocks or set max_model_len"
-            )
-        if r.prompt >= longest:
-            self.rejected.append(r.id)
-            return False
-        r.max_tokens = longest - r.prompt
-        return True
-
-    def _refill(self) -> None:
-        """Draw arrivals from the source until some are there."""
-        last = self._arrivals[-1].arrival if self._arrivals else self._horizon
-        if self._next == len(self._arrivals):
-            self._arrivals.clear()
-            self._next = 0
-        for drawn, r in enumerate(self._source, start=1):
-            if r.arrival < last:
-                raise RequestError(
-                    f"request {r.id} arrives at {r.arrival} s, after one of {last} s; "
-                    "sort requests by arrival"
-                )
-            last = r.arrival
-            self._accept(r)
-            if drawn >= AHEAD and self._arrivals:
-                return
-
     def _deliver(self) -> None:
         """Let everything that is due by now happen."""
         b = self.batch
         self._interrupt()
-        while self._next < len(self._arrivals):
-            r = self._arrivals[self._next]
-            if r.arrival > b.now:
-                break
-            b.enqueue(r)
-            self._next += 1
-            if self._next == len(self._arrivals):
-                self._refill()
+        while self._arrivals.time <= b.now:
+            b.enqueue(self._arrivals.pop())
         while self._cancels and self._cancels[0][0] <= b.now:
-            b.cancel(heappop(self._cancels)[2])
+            self._cancel(heappop(self._cancels)[2])
         if b.wake_time <= b.now:
             b.wake_time = NEVER
         self._drain_batch()
         self._set_alarm()
 
+    def _cancel(self, r: Request) -> None:
+        if r.state == WAITING and r.queued < 0:
+            raise RequestError(f"request {r.id} is cancelled, but was never submitted; submit it first")
+        self.batch.cancel(r)
+
     def _drain_batch(self) -> None:
-        if self._is_closed and self._next == len(self._arrivals):
+        if self._arrivals.are_over:
             self.batch.draining = True
             self._interrupt()
 
     def _set_alarm(self) -> None:
-        alarm = self.batch.wake_time
-        if self._next < len(self._arrivals):
-            alarm = min(alarm, self._arrivals[self._next].arrival)
-        if self._cancels:
-            alarm = min(alarm, self._cancels[0][0])
-        self._alarm = alarm
+        alarm = min(self._arrivals.time, self.batch.wake_time)
+        self._alarm = min(alarm, self._cancels[0][0]) if self._cancels else alarm
 
     def _interrupt(self) -> None:
         """Something happened: the stretch ends, and the policy may edit again."""
@@ -280,7 +247,7 @@ class Simulator:
         b = self.batch
         if self._alarm <= b.now:
             raise PolicyError(f"policy asks to be woken at {self._alarm} s, which has passed at {b.now} s")
-        if self._alarm == NEVER and (until == NEVER or self._is_closed):
+        if self._alarm == NEVER and (until == NEVER or self._arrivals.is_closed):
             raise PolicyError(
                 f"policy starves {b.num_waiting + len(b.running)} requests at {b.now} s: no step runs and "
                 "nothing more can happen; admit a request, or ask to be woken with wake_at"
@@ -306,9 +273,23 @@ class Simulator:
         if not b.chunks and not b.has_work:  # requests were released, and nothing else
             self._interrupt()
             return True
+        self._check_progress()
         b.measure(self._step)
         self._in_flight = b.now + self._seconds(1)
         return self._resume(until)
+
+    def _check_progress(self) -> None:
+        """Raises PolicyError if step after step computes nothing."""
+        b = self.batch
+        if b.chunks or b.num_decoding > 0:
+            self._barren = 0
+            return
+        self._barren += 1
+        if self._barren > BARREN + b.num_running + b.num_waiting:
+            raise PolicyError(
+                f"policy plans {self._barren} steps in a row that compute nothing, at {b.now} s; "
+                "do not preempt what it has just admitted"
+            )
 
     def _resume(self, until: float) -> bool:
         """End the step that is in flight, if there is one; False if it does not end by `until`."""
@@ -331,7 +312,7 @@ class Simulator:
         b.end_plan()
         self._finish()
         self._interrupt()
-        self._end(free)
+        self._end(1, free)
         return True
 
     def _quiet_stretch(self, until: float) -> bool:
@@ -363,7 +344,7 @@ class Simulator:
         if self._done or self._ended:
             self._finish()
             self._interrupt()
-        self._end(free)
+        self._end(steps, free)
         return True
 
     def _until_due(self) -> int:
@@ -395,10 +376,10 @@ class Simulator:
             steps -= 1
         return steps
 
-    def _end(self, free: int) -> None:
+    def _end(self, steps: int, free: int) -> None:
         """Record the stretch; `free`: blocks before requests left."""
         b = self.batch
-        b.log.stretch(b.tick_count, b.now, free, b.blocks.free - free)
+        b.log.stretch(steps, b.now, free, b.blocks.free)
         if b.tick_count == b.wake_tick:
             b.wake_tick = -1
             self._interrupt()

@@ -32,6 +32,32 @@ class Step:
         self.context_tokens = 0  # KV tokens that decodes and padded rows read
         self.sampled_rows = 0  # rows that yield a token: decodes and last chunks
 
+    def same(self, other: Step) -> bool:
+        """Do both compute the same?"""
+        return (
+            self.context_tokens == other.context_tokens
+            and self.num_decodes == other.num_decodes
+            and self.prefill_tokens == other.prefill_tokens
+            and self.padded_rows == other.padded_rows
+            and self.num_chunks == other.num_chunks
+            and self.past_tokens == other.past_tokens
+            and self.prefill_attention == other.prefill_attention
+            and self.sampled_rows == other.sampled_rows
+        )
+
+    def later(self, steps: int) -> Step:
+        """The step that comes so many quiet steps later."""
+        step = Step()
+        step.prefill_tokens = self.prefill_tokens
+        step.num_chunks = self.num_chunks
+        step.prefill_attention = self.prefill_attention
+        step.past_tokens = self.past_tokens
+        step.num_decodes = self.num_decodes
+        step.padded_rows = self.padded_rows
+        step.context_tokens = self.context_tokens + steps * (self.num_decodes + self.padded_rows)
+        step.sampled_rows = self.sampled_rows
+        return step
+
     def quiet(self, num_decodes: int, padded_rows: int, context_tokens: int) -> None:
         """Make this a step without prompt tokens."""
         self.prefill_tokens = 0

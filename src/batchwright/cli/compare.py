@@ -16,7 +16,7 @@ from batchwright import hardware
 from batchwright.cli.policy_file import load_policy, named
 from batchwright.comparison import Progress, Runs, kv_blocks, run, settle
 from batchwright.cost import CostModel, Hosted, Roofline
-from batchwright.cost import cost as cost_of
+from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
 from batchwright.policies import policies as policies_of
@@ -57,7 +57,7 @@ def compare(settings: Settings) -> None:
     """Read the trace, run every policy, print the table.  Raises BatchwrightError."""
     chosen = _policies(settings)
     load = _load(settings)
-    cost, notes = _cost(settings)
+    cost, named_cost, notes = _cost(settings)
     limits, limit_notes = _limits(settings, cost, load)
     _check_lengths(settings, limits, load)
     runs = {}
@@ -68,7 +68,7 @@ def compare(settings: Settings) -> None:
     result = Runs(load, limits, runs)
     notes = [*load.notes, *notes, *limit_notes]
     if settings.as_json:
-        print(json.dumps({**result.to_json(), "cost": str(cost), "notes": notes}, indent=2))
+        print(json.dumps({**result.to_json(), "cost": named_cost, "notes": notes}, indent=2))
     else:
         _print(result, notes)
 
@@ -90,7 +90,7 @@ def _load(settings: Settings) -> Workload:
         return load
     if settings.requests < 1:
         raise InputError(f"--requests is {settings.requests}, but must be at least 1")
-    return load.head(min(settings.requests, len(load)))
+    return load.head(settings.requests)
 
 
 def _max_tokens(text: str | None) -> Any:
@@ -101,38 +101,36 @@ def _max_tokens(text: str | None) -> Any:
     return int(text)
 
 
-def _cost(settings: Settings) -> tuple[CostModel, list[str]]:
-    """The cost model, and what was chosen for the user."""
+def _cost(settings: Settings) -> tuple[CostModel, str, list[str]]:
+    """The cost model, its name, and what was chosen for the user."""
     if settings.cost is not None:
-        flags = ("gpu", "model", "tp", "gpu_memory_utilization")
-        given = [f"--{flag.replace('_', '-')}" for flag in flags if getattr(settings, flag) is not None]
+        names = ("gpu", "model", "tp", "gpu_memory_utilization")
+        given = [f"--{name.replace('_', '-')}" for name in names if getattr(settings, name) is not None]
         if given:
             raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
-        return cost_of(settings.cost), [f"cost is {settings.cost}"]
+        return cost_of(settings.cost), settings.cost, [f"cost is {settings.cost}"]
     gpu, model = settings.gpu or DEFAULT_GPU, settings.model or DEFAULT_MODEL
     tp = DEFAULT_TP if settings.tp is None else settings.tp
-    cost = Hosted(Roofline(gpu, model, tp))
-    defaults = [
-        name
-        for name, value in (("--gpu", settings.gpu), ("--model", settings.model), ("--tp", settings.tp))
-        if value is None
-    ]
-    said = f" (default {', '.join(defaults)})" if defaults else ""
+    flags = (("--gpu", settings.gpu), ("--model", settings.model), ("--tp", settings.tp))
+    defaults = ", ".join(flag for flag, value in flags if value is None)
+    name = f"roofline of {model} on {tp} x {gpu}"
+    said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
     host = "host 20 us + 7.5 us per running request and step, hidden by asynchronous scheduling"
-    return cost, [f"cost is a roofline of {model} on {tp} x {gpu}{said}, uncalibrated; {host}"]
+    return Hosted(Roofline(gpu, model, tp)), f"hosted {name}", [f"{said}; {host}"]
 
 
 def _limits(settings: Settings, cost: CostModel, load: Workload) -> tuple[Limits, list[str]]:
     """The limits, and a note on every one that was chosen for the user."""
     device = cost.cost if isinstance(cost, Hosted) else cost
     is_large = isinstance(device, Roofline) and _is_large(device.gpu)
-    seqs = settings.max_num_seqs or (1024 if is_large else 256)
-    tokens = settings.max_num_batched_tokens or max(8192 if is_large else 2048, seqs)
+    seqs, tokens = settings.max_num_seqs, settings.max_num_batched_tokens
     notes = []
     reason = "vLLM's default on this GPU" if isinstance(device, Roofline) else "vLLM's default on small GPUs"
-    if settings.max_num_seqs is None:
+    if seqs is None:
+        seqs = 1024 if is_large else 256
         notes.append(f"max_num_seqs is {seqs}, {reason}")
-    if settings.max_num_batched_tokens is None:
+    if tokens is None:
+        tokens = 8192 if is_large else 2048
         notes.append(f"max_num_batched_tokens is {tokens}, {reason}")
     limits = Limits(
         max_num_seqs=seqs,
@@ -142,10 +140,11 @@ def _limits(settings: Settings, cost: CostModel, load: Workload) -> tuple[Limits
     )
     limits, kv_note = _kv(settings, cost, limits)
     notes.append(kv_note)
-    longest = _longest(settings, device, load)
+    _check_model_len(settings.max_model_len, device)
+    limits = settle(replace(limits, max_model_len=settings.max_model_len), cost, load)
     if settings.max_model_len is None:
-        notes.append(f"max_model_len is {longest}, the longest that the load or the model allows")
-    return settle(replace(limits, max_model_len=longest), cost, load), notes
+        notes.append(f"max_model_len is {limits.max_model_len}, as the load needs and the model allows")
+    return limits, notes
 
 
 def _kv(settings: Settings, cost: CostModel, limits: Limits) -> tuple[Limits, str]:
@@ -171,18 +170,14 @@ def _kv(settings: Settings, cost: CostModel, limits: Limits) -> tuple[Limits, st
     )
 
 
-def _longest(settings: Settings, device: Any, load: Workload) -> int:
-    """`max_model_len`: given, or what the load needs and the model allows."""
-    most = device.model.max_position_embeddings if isinstance(device, Roofline) else None
-    if settings.max_model_len is not None:
-        if most is not None and settings.max_model_len > most:
-            raise InputError(
-                f"--max-model-len is {settings.max_model_len}, but {device.model.name} has "
-                f"max_position_embeddings {most}; lower it"
-            )
-        return settings.max_model_len
-    needed = int((load.prompt + load.max_tokens).max())
-    return needed if most is None else min(needed, most)
+def _check_model_len(given: int | None, device: Any) -> None:
+    if given is None or not isinstance(device, Roofline):
+        return
+    most = device.model.max_position_embeddings
+    if given > most:
+        raise InputError(
+            f"--max-model-len {given} is over max_position_embeddings {most} of {device.model.name}; lower it"
+        )
 
 
 def _is_large(gpu: hardware.Gpu) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import isfinite
 
-from batchwright.errors import InputError
+from batchwright.errors import InputError, LimitError
+from batchwright.limits import Limits
 
 
 def check_count(policy: str, name: str, value: object, least: int = 1) -> None:
@@ -24,3 +25,12 @@ def check_number(policy: str, name: str, value: object, least: float, most: floa
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not isfinite(value) or not least <= value <= most:  # type: ignore[arg-type, operator]
         raise InputError(f"{policy}: {name} is {value!r}, but must be a number from {least:g} to {most:g}")
+
+
+def check_seats(policy: str, name: str, value: int, limits: Limits) -> None:
+    """A batch of `value` requests must fit `max_num_seqs`.  Raises LimitError."""
+    if value > limits.max_num_seqs:
+        raise LimitError(
+            f"{policy}: {name} {value} is over max_num_seqs {limits.max_num_seqs}; "
+            "lower it or raise max_num_seqs"
+        )

@@ -24,7 +24,7 @@ from batchwright.batch import Batch
 from batchwright.config import Rebuild, pickled
 from batchwright.contract import Policy
 from batchwright.errors import InputError
-from batchwright.policies.check import check_count, check_number
+from batchwright.policies.check import check_count, check_number, check_seats
 from batchwright.policies.kv import admit_whole, can_reserve, whole_length
 
 
@@ -58,6 +58,7 @@ class Dynamic:
         return pickled(self)
 
     def begin(self, batch: Batch) -> Policy:
+        check_seats("dynamic", "max_batch_size", self.max_batch_size, batch.limits)
         sizes = sorted(self.preferred_sizes) or [self.max_batch_size]
         return DynamicRun(self.max_batch_size, float(self.window), sizes)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from batchwright.batch import Batch
 from batchwright.config import Rebuild, pickled
 from batchwright.contract import Policy
-from batchwright.policies.check import check_count
+from batchwright.policies.check import check_count, check_seats
 from batchwright.policies.kv import admit_whole, can_reserve
 
 
@@ -33,6 +33,7 @@ class Orca:
 
     def begin(self, batch: Batch) -> Policy:
         slots = batch.limits.max_num_seqs if self.max_batch_size is None else self.max_batch_size
+        check_seats("orca", "max_batch_size", slots, batch.limits)
         return OrcaRun(slots, batch.limits.longest)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from batchwright.batch import PAD, STAY, Batch
 from batchwright.config import Rebuild, pickled
 from batchwright.contract import Policy
-from batchwright.policies.check import check_bool, check_count
+from batchwright.policies.check import check_bool, check_count, check_seats
 from batchwright.policies.kv import admit_whole, whole_length
 from batchwright.request import Request
 
@@ -38,6 +38,7 @@ class Static:
         return pickled(self)
 
     def begin(self, batch: Batch) -> Policy:
+        check_seats("static", "batch_size", self.batch_size, batch.limits)
         batch.on_end = PAD if self.padded else STAY
         batch.is_streamed = self.streamed
         return StaticRun(self.batch_size, self.padded)

@@ -25,6 +25,7 @@ POLICIES: Final[dict[str, type]] = {
     "continuous": Vllm,
 }
 _ITEM: Final = re.compile(r"([A-Za-z_][\w-]*)(?:@([\w.]+))?\s*(\(.*\))?", re.DOTALL)
+_FLAG: Final = re.compile(r"[A-Za-z_][\w-]*(?=\s*=)")
 _WORDS: Final = {"true": True, "false": False, "none": None}
 
 
@@ -51,6 +52,8 @@ def policy(text: str) -> Any:
         raise InputError(f"unknown policy {name!r}{nearest(name, POLICIES)}")
     known = [field.name for field in fields(kind)]
     values = _arguments(name, known, arguments or "()")
+    if "version" in values:
+        values["version"] = str(values["version"])
     if version is not None:
         if "version" not in known:
             raise InputError(f"policy {name!r} has no versions; write {name}{arguments or ''}")
@@ -71,6 +74,7 @@ def _split(text: str) -> list[str]:
 
 
 def _arguments(name: str, known: list[str], text: str) -> dict[str, Any]:
+    text = _FLAG.sub(lambda match: match[0].replace("-", "_"), text)
     try:
         call = ast.parse(f"f{text}", mode="eval").body
     except SyntaxError:
@@ -81,7 +85,7 @@ def _arguments(name: str, known: list[str], text: str) -> dict[str, Any]:
         raise InputError(f"policy {name!r} takes at most {len(known)} values, but {len(call.args)} are given")
     values = {key: _value(name, node) for key, node in zip(known, call.args, strict=False)}
     for keyword in call.keywords:
-        key = (keyword.arg or "").replace("-", "_")
+        key = keyword.arg or "**"
         if key not in known:
             raise InputError(f"policy {name!r} has no flag {key!r}{nearest(key, known)}")
         if key in values:

@@ -1,0 +1,102 @@
+"""The requests that are yet to come, and the front end that rejects or shortens them."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from batchwright.errors import RequestError
+from batchwright.limits import Limits
+from batchwright.request import CANCELLED, Request
+
+AHEAD: Final = 256  # requests drawn from a source at once
+NEVER: Final = float("inf")
+
+
+def _arrival(r: Request) -> float:
+    return r.arrival
+
+
+class Arrivals:
+    """A line of requests in order of arrival; `time` is the next one's, or NEVER."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.time = NEVER
+        self.is_closed = False  # can nobody be added any more?
+        self.rejected: list[int] = []  # ids of requests whose prompt is over max_model_len
+        self.num_cut = 0  # requests whose output was cut to max_model_len or max_tokens
+        self._longest = limits.longest
+        self._line: list[Request] = []  # in order; those from `_next` on have not come yet
+        self._next = 0
+        self._source: Iterator[Request] = iter(())  # of more
+        self._last = 0.0  # the latest arrival drawn from it
+
+    @property
+    def are_over(self) -> bool:
+        """Can no request come any more?"""
+        return self.is_closed and self.time == NEVER
+
+    def add(self, r: Request) -> None:
+        """Put `r` into the line.  Raises RequestError if the KV cache cannot hold it."""
+        if r.prompt + r.max_tokens > self._longest and not self._shorten(r):
+            return
+        if r.true_output > r.max_tokens:
+            r.true_output = r.max_tokens
+            self.num_cut += 1
+        line = self._line
+        if line and r.arrival < line[-1].arrival:
+            insort(line, r, lo=self._next, key=_arrival)
+        else:
+            line.append(r)
+        if r.arrival < self.time:
+            self.time = r.arrival
+
+    def feed(self, source: Iterable[Request], since: float) -> None:
+        """Add the requests of `source`, drawn a few at a time, and then nobody else."""
+        self._source = iter(source)
+        self._last = since
+        self.is_closed = True
+        self._refill()
+
+    def pop(self) -> Request:
+        """The next request, which has come."""
+        r = self._line[self._next]
+        self._next += 1
+        if self._next == len(self._line):
+            self._line.clear()
+            self._next = 0
+            self.time = NEVER
+            self._refill()
+        else:
+            self.time = self._line[self._next].arrival
+        return r
+
+    def _refill(self) -> None:
+        """Draw from the source until somebody is in the line.  Raises RequestError if it runs backwards."""
+        for drawn, r in enumerate(self._source, start=1):
+            if r.arrival < self._last:
+                raise RequestError(
+                    f"request {r.id} arrives at {r.arrival} s, after one of {self._last} s; "
+                    "sort requests by arrival"
+                )
+            self._last = r.arrival
+            self.add(r)
+            if drawn >= AHEAD and self._line:
+                return
+
+    def _shorten(self, r: Request) -> bool:
+        """Cut `max_tokens` to what the longest request may have; False if its prompt is too long."""
+        limits, longest = self.limits, self._longest
+        if limits.max_model_len is None and r.prompt + r.true_output > longest:
+            raise RequestError(
+                f"request {r.id}: prompt of {r.prompt} and output of {r.true_output} tokens cannot fit "
+                f"{limits.blocks} blocks of {limits.block_size}; raise num_kv_blocks or set max_model_len"
+            )
+        if r.prompt >= longest:
+            self.rejected.append(r.id)
+            r.state = CANCELLED
+            return False
+        r.max_tokens = longest - r.prompt
+        return True

@@ -1,0 +1,95 @@
+"""Cost models as text: `constant(0.025)`, `linear(base=0.005, prefill=2e-5)`, `hosted(linear(0.005))`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from batchwright.cost import Constant, Cost, Hosted, Linear, Roofline
+from batchwright.errors import InputError, nearest
+
+
+def cost(text: str) -> Cost:
+    """The cost model that a text such as `linear(base=0.005, prefill=2e-5)` describes.
+
+    Models: constant, linear, roofline, hosted; arguments are numbers, quoted names or, for hosted,
+    another model.  Raises InputError on anything else, CostError on a value out of range.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        _refuse_text(text, "is not of the form model(argument=value)")
+    if not isinstance(tree, ast.Call):
+        _refuse_text(text, "is not of the form model(argument=value)")
+    return _built(tree, text)
+
+
+_MODELS: Final[dict[str, Callable[..., Cost]]] = {
+    "constant": Constant,
+    "linear": Linear,
+    "roofline": Roofline,
+    "hosted": Hosted,
+}
+_KINDS: Final = {  # "a number" for all others
+    "gpu": "a quoted name",
+    "model": "a quoted name",
+    "tp": "a whole number",
+    "cost": "a cost model",
+}
+_ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
+    "constant": ("seconds",),
+    "linear": ("base", "prefill", "decode", "context", "prefill_attention"),
+    "roofline": ("gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds"),
+    "hosted": ("cost", "base", "per_running"),
+}
+_REQUIRED: Final[dict[str, int]] = {"constant": 1, "linear": 1, "roofline": 2, "hosted": 1}
+
+
+def _built(call: ast.Call, text: str) -> Cost:
+    name = call.func.id if isinstance(call.func, ast.Name) else ast.unparse(call.func)
+    if name not in _MODELS:
+        _refuse_text(text, f"names the unknown model {name!r}{nearest(name, _MODELS)}")
+    order = _ARGUMENTS[name]
+    if len(call.args) > len(order):
+        _refuse_text(text, f"gives {name} {len(call.args)} arguments; it takes {', '.join(order)}")
+    given = list(zip(order, call.args, strict=False))
+    given += [(keyword.arg or "**", keyword.value) for keyword in call.keywords]
+    values: dict[str, object] = {}
+    for key, node in given:
+        if key not in order:
+            _refuse_text(text, f"gives {name} the unknown argument {key!r}{nearest(key, order)}")
+        if key in values:
+            _refuse_text(text, f"gives {key} of {name} twice")
+        values[key] = _value(node, key, text)
+    for key in order[: _REQUIRED[name]]:
+        if key not in values:
+            _refuse_text(text, f"lacks {key} of {name}")
+    return _MODELS[name](**values)
+
+
+def _value(node: ast.expr, key: str, text: str) -> object:
+    kind = _KINDS.get(key, "a number")
+    if kind == "a cost model" and isinstance(node, ast.Call):
+        return _built(node, text)
+    value = _literal(node)
+    if kind == "a quoted name" and isinstance(value, str):
+        return value
+    if kind == "a whole number" and isinstance(value, int):
+        return value
+    if kind == "a number" and isinstance(value, (int, float)):
+        return float(value)
+    _refuse_text(text, f"needs {kind} as {key}, not {ast.unparse(node)}")
+
+
+def _literal(node: ast.expr) -> object:
+    """A number or a text; None for anything else, True and False included."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _literal(node.operand)
+        return -value if isinstance(value, (int, float)) else None
+    value = node.value if isinstance(node, ast.Constant) else None
+    return None if isinstance(value, bool) else value
+
+
+def _refuse_text(text: str, why: str) -> NoReturn:
+    raise InputError(f"cost {text!r} {why}")

@@ -1,0 +1,208 @@
+"""The table shows every policy and every metric, and JSON says null for what is not applicable."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import batchwright as bw
+from batchwright.report import CAPTION, _amount, _seconds, _share, table, text
+from batchwright.workload import Workload
+from strategies import for_every_seed
+
+ROWS = [
+    "output tokens/s", "total tokens/s", "TTFT mean", "TTFT P50", "TTFT P99", "TPOT mean", "TPOT P50",
+    "TPOT P99", "E2E mean", "E2E P50", "E2E P99", "preemptions", "mean batch", "KV occupancy mean",
+    "KV occupancy peak", "prefix cache hits", "rejected", "cut at max_model_len", "finished", "duration",
+]  # fmt: skip
+NAN = float("nan")
+
+
+def runs_of(policies: Mapping[str, str], seed: int = 0, **limits: int) -> bw.Runs:
+    random = np.random.default_rng(seed)
+    load = Workload.from_columns(
+        np.arange(40) / 4, random.integers(1, 200, 40), random.integers(1, 40, 40), name="forty"
+    )
+    return bw.compare(load, bw.Constant(0.02), bw.Limits(**limits), policies)
+
+
+def cells(printed: str, runs: bw.Runs) -> dict[str, list[str]]:
+    """The cells of each row by its title."""
+    found = {}
+    for line in printed.splitlines():
+        title, *values = re.split(r"\s{2,}", line.strip())
+        if len(values) == len(runs):
+            found[title] = values
+    return found
+
+
+TWO = {"static": "static(4)", "vllm": "vllm"}
+plain_runs = runs_of(TWO)
+
+
+# --- table -------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_column_per_policy_and_a_row_per_metric() -> None:
+    runs = runs_of({"static": "static(4)", "dynamic(8)": "dynamic(8)", "vllm@0.19": "vllm@0.19"})
+    printed = runs.table()
+    assert printed.splitlines()[0].split() == list(runs)
+    assert list(cells(printed, runs)) == ROWS
+
+
+def test_the_cells_are_the_numbers_of_the_summaries() -> None:
+    runs = runs_of(TWO, num_kv_blocks=40)
+    found = cells(runs.table(), runs)
+    for place, run in enumerate(runs.values()):
+        summary = run.summary
+        row = {title: values[place] for title, values in found.items()}
+        assert row["finished"] == str(summary.num_finished) and row["rejected"] == str(summary.num_rejected)
+        assert row["preemptions"] == str(summary.num_preemptions)
+        assert row["output tokens/s"] == f"{summary.output_throughput:.3g}"
+        assert row["total tokens/s"] == _amount(summary.total_throughput)
+        assert row["mean batch"] == f"{summary.mean_batch:.3g}"
+        assert row["duration"] == f"{summary.duration:.3g} s"
+        assert row["KV occupancy mean"] == f"{100 * summary.kv_occupancy:.1f}%"
+        assert row["KV occupancy peak"] == f"{100 * summary.kv_peak:.1f}%"
+        assert row["prefix cache hits"] == f"{100 * summary.hit_rate:.1f}%"
+        for title, spread in (("TTFT", summary.ttft), ("TPOT", summary.tpot), ("E2E", summary.e2e)):
+            values = [row[f"{title} {name}"] for name in ("mean", "P50", "P99")]
+            assert values == [_seconds(value) for value in (spread.mean, spread.p50, spread.p99)]
+
+
+def test_what_is_not_applicable_is_said_so_and_explained() -> None:
+    found = cells(plain_runs.table(), plain_runs)
+    for title in ("TPOT mean", "TPOT P50", "TPOT P99"):
+        assert found[title][0] == "n/a" and found[title][1].endswith("ms")
+    assert found["KV occupancy mean"] == found["KV occupancy peak"] == ["n/a", "n/a"]
+    assert CAPTION in " ".join(plain_runs.table().split())
+    assert CAPTION not in " ".join(runs_of({"vllm": "vllm"}).table().split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 200])
+def test_no_line_is_wider_than_asked(width: int) -> None:
+    lines = text(table(plain_runs), width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(line == line.rstrip() for line in lines) and lines[0] and lines[-1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_every_policy_and_metric_is_in_the_table_however_many_there_are(count: int) -> None:
+    runs = runs_of({f"static({size})": f"static({size})" for size in range(10, 10 + count)})
+    found = runs.table()
+    assert all(name in found for name in runs)
+    assert list(cells(found, runs)) == ROWS
+
+
+def test_twelve_policies_with_long_names_lose_no_value() -> None:
+    runs = runs_of({f"dynamic({size}, window=0.5)": f"dynamic({size}, window=0.5)" for size in range(10, 22)})
+    printed = "".join(runs.table().split())
+    for run in runs.values():
+        assert printed.count(f"{run.summary.num_finished}") >= len(runs)
+    assert "…" not in printed
+
+
+def test_names_are_printed_as_they_are_given() -> None:
+    runs = runs_of({"[bold]x[/bold]": "vllm", "[1]": "vllm"})
+    assert runs.table().splitlines()[0].split() == ["[bold]x[/bold]", "[1]"]
+
+
+def test_the_table_of_a_run_in_which_nobody_is_served_is_not_applicable() -> None:
+    runs = runs_of(TWO, num_kv_blocks=40, max_model_len=1)
+    found = cells(runs.table(), runs)
+    assert list(found) == ROWS
+    assert found["rejected"] == ["40", "40"] and found["finished"] == ["0", "0"]
+    counts = {"preemptions", "rejected", "cut at max_model_len", "finished"}
+    assert all(found[title] == ["n/a", "n/a"] for title in ROWS if title not in counts)
+
+
+# --- one value ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0, "0 ms"), (0.0004567, "0.457 ms"), (0.0123, "12.3 ms"), (0.25, "250 ms"), (1.0, "1 s"),
+     (59.94, "59.9 s"), (1000.0, "1,000 s"), (123456.7, "123,457 s"), (NAN, "n/a")],
+)  # fmt: skip
+def test_seconds_are_shown_with_three_digits(value: float, shown: str) -> None:
+    assert _seconds(value) == shown
+
+
+@settings(derandomize=True, deadline=None, database=None)
+@given(st.floats(1e-6, 1e6))
+def test_a_time_that_is_shown_is_within_half_a_percent_and_never_in_exponents(value: float) -> None:
+    number, unit = _seconds(value).split()
+    assert "e" not in number
+    read = float(number.replace(",", "")) * {"s": 1.0, "ms": 1e-3}[unit]
+    assert read == pytest.approx(value, rel=5.1e-3)
+
+
+@settings(derandomize=True, deadline=None, database=None)
+@given(st.floats(1e-3, 1e7))
+def test_an_amount_that_is_shown_is_within_half_a_percent_and_never_in_exponents(value: float) -> None:
+    shown = _amount(value)
+    assert "e" not in shown
+    assert float(shown.replace(",", "")) == pytest.approx(value, rel=5.1e-3)
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.0, "0.0%"), (0.1234, "12.3%"), (1.0, "100.0%"), (NAN, "n/a")])
+def test_shares_are_shown_as_per_cent(value: float, shown: str) -> None:
+    assert _share(value) == shown
+
+
+# --- JSON --------------------------------------------------------------------------------
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for inner in value.values() for leaf in leaves(inner)]
+    return [value]
+
+
+@for_every_seed(10)
+def test_json_has_no_nan_and_only_plain_values(seed: int) -> None:
+    limits = [{}, {"num_kv_blocks": 30}, {"num_kv_blocks": 30, "max_model_len": 1}][seed % 3]
+    found = runs_of({**TWO, "orca": "orca(2)", "dynamic": "dynamic(2)"}, seed, **limits).to_json()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert {type(leaf) for leaf in leaves(found)} <= {int, float, str, bool, type(None)}
+
+
+def test_json_says_null_exactly_where_the_summary_is_not_applicable() -> None:
+    found = plain_runs.to_json()["policies"]
+    for name, run in plain_runs.items():
+        row, summary = found[name], run.summary
+        values = {
+            "duration_s": summary.duration,
+            "output_throughput_tokens_per_s": summary.output_throughput,
+            "total_throughput_tokens_per_s": summary.total_throughput,
+            "mean_batch_requests": summary.mean_batch,
+            "kv_occupancy_mean": summary.kv_occupancy,
+            "kv_occupancy_peak": summary.kv_peak,
+            "prefix_cache_hit_rate": summary.hit_rate,
+        }
+        for metric, spread in (("ttft_s", summary.ttft), ("tpot_s", summary.tpot), ("e2e_s", summary.e2e)):
+            values |= {(metric, statistic): getattr(spread, statistic) for statistic in ("mean", "p50", "p99")}
+        for key, value in values.items():
+            shown = row[key] if isinstance(key, str) else row[key[0]][key[1]]
+            assert shown is None if np.isnan(value) else shown == value, key
+        counts = ("num_requests", "num_finished", "num_rejected", "num_cut", "num_preemptions", "num_steps")
+        assert {key: row[key] for key in counts} == {key: getattr(summary, key) for key in counts}
+        assert len(row) == len(counts) + 7 + 3
+    assert found["static"]["tpot_s"] == {"mean": None, "p50": None, "p99": None}
+
+
+def test_json_says_what_was_run() -> None:
+    found = plain_runs.to_json()
+    load = plain_runs.load
+    assert found["schema_version"] == 1
+    assert found["workload"] == {
+        "name": "forty", "num_requests": 40, "span_s": load.span, "sha256": load.digest,
+    }  # fmt: skip
+    assert bw.Limits(**found["limits"]) == plain_runs.limits
