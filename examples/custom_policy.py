@@ -15,7 +15,7 @@ def policy(b: Batch) -> None:
         b.preempt(b.newest())
     left = budget(b)
     for r in [*b.prefilling, *b.waiting.head(left)]:
-        tokens = min(r.unfilled, left, b.limits.block_size * b.spare_blocks)
+        tokens = min(r.unfilled, left, b.room(r))
         if tokens < 1 or (r not in b.running and b.num_running == b.limits.max_num_seqs):
             break
         b.chunk(r, tokens) if r in b.running else b.admit(r, tokens)

@@ -188,7 +188,11 @@ def test_a_resumed_request_recomputes_its_output_too() -> None:
     run_step(batch)
     batch.preempt(r)
     assert (r.generated, r.unfilled) == (2, 8)
-    batch.admit(r, 8)
+    batch.admit(r, 6)
+    assert measured(batch)["sampled_rows"] == 0  # its prompt is complete, but not its prefill
+    run_step(batch)
+    batch.chunk(r, 2)
+    assert measured(batch)["sampled_rows"] == 1
     run_step(batch)
     assert (r.state, batch.context) == (DECODING, 8)
 
@@ -545,6 +549,7 @@ CORRUPTIONS: dict[str, Callable[[Batch, list[Request]], None]] = {
         setattr(rows[0], "shift", rows[0].shift + 1),
         setattr(rows[2], "shift", rows[2].shift - 1),
     ),
+    "a decode that needs a block": lambda batch, rows: batch._crossing.__setitem__(1, 5),
     "a free block too many": lambda batch, rows: setattr(batch.blocks, "free", batch.blocks.free + 1),
     "a reserve": lambda batch, rows: setattr(rows[1], "reserved", 40),
     "a complete prompt": lambda batch, rows: batch.prefilling.update({rows[0]: None}),

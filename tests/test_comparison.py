@@ -91,7 +91,9 @@ def test_the_same_comparison_gives_the_same_numbers() -> None:
 def test_no_policy_changes_what_another_one_does() -> None:
     together = bw.compare(load_of(), COST, TIGHT, SEVEN).to_json()["policies"]
     for name, text in SEVEN.items():
-        assert bw.compare(load_of(), COST, TIGHT, {name: text}).to_json()["policies"] == {name: together[name]}
+        assert bw.compare(load_of(), COST, TIGHT, {name: text}).to_json()["policies"] == {
+            name: together[name]
+        }
 
 
 # --- limits that are left open -----------------------------------------------------------

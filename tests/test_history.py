@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import batchwright as bw
+from batchwright.batch import PAD
 from batchwright.history import EngineStep, stays, steps
 from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, Log
 from batchwright.request import DECODING
@@ -19,7 +20,12 @@ from test_run import Case, Seen, case, every_policy
 
 
 def expanded(found: Case) -> list[EngineStep]:
-    return steps(found.run.log, found.run.limits.block_size, found.run.pads)
+    return steps_of(found.simulator)
+
+
+def steps_of(simulator: bw.Simulator) -> list[EngineStep]:
+    limits = simulator.batch.limits
+    return steps(simulator.log, limits.blocks, limits.block_size, simulator.batch.on_end == PAD)
 
 
 def simulated(policy: Any, seed: int, skip: bool = True) -> tuple[bw.Simulator, Seen]:
@@ -56,7 +62,7 @@ def pauses(b: bw.Batch) -> None:
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(5)
 def test_rows_and_context_of_every_step_are_those_that_were_priced(name: str, seed: int) -> None:
     found = case(seed, name, skip=False)
     ours = [(s.num_decodes, s.padded_rows, s.context_tokens) for s in expanded(found)]
@@ -67,7 +73,7 @@ def test_rows_and_context_of_every_step_are_those_that_were_priced(name: str, se
 @for_every_seed(20)
 def test_steps_in_which_decodes_miss_are_those_that_were_priced(policy: Any, seed: int) -> None:
     simulator, seen = simulated(policy, seed, skip=False)
-    found = steps(simulator.log, simulator.batch.limits.block_size)
+    found = steps_of(simulator)
     assert [(s.prefill_tokens, s.num_decodes, s.padded_rows, s.context_tokens) for s in found] == seen.steps
 
 
@@ -78,7 +84,7 @@ def test_decodes_do_miss_steps_under_the_policies_above(policy: Any) -> None:
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(5)
 def test_skipped_and_walked_steps_are_equal_in_every_field(name: str, seed: int) -> None:
     assert expanded(case(seed, name)) == expanded(case(seed, name, skip=False))
 
@@ -86,13 +92,12 @@ def test_skipped_and_walked_steps_are_equal_in_every_field(name: str, seed: int)
 @pytest.mark.parametrize("policy", [holds, pauses])
 @for_every_seed(20)
 def test_skipped_and_walked_steps_are_equal_when_decodes_miss_some(policy: Any, seed: int) -> None:
-    sizes = [(simulated(policy, seed, skip)[0]) for skip in (True, False)]
-    skipped, walked = (steps(s.log, s.batch.limits.block_size) for s in sizes)
+    skipped, walked = (steps_of(simulated(policy, seed, skip)[0]) for skip in (True, False))
     assert skipped == walked
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(5)
 def test_a_step_schedules_each_request_once_and_its_counts_add_up(name: str, seed: int) -> None:
     for step in expanded(case(seed, name)):
         ids = [id for id, _ in step.scheduled]
@@ -107,7 +112,7 @@ def test_a_step_schedules_each_request_once_and_its_counts_add_up(name: str, see
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(5)
 def test_every_request_is_scheduled_for_all_its_tokens_but_the_last(name: str, seed: int) -> None:
     found = case(seed, name)
     scheduled: Counter[int] = Counter()
@@ -126,7 +131,7 @@ def test_every_request_is_scheduled_for_all_its_tokens_but_the_last(name: str, s
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(5)
 def test_every_request_has_one_stay_more_than_preemptions(name: str, seed: int) -> None:
     found = case(seed, name)
     all_stays = stays(found.run.log)
@@ -142,7 +147,7 @@ def test_every_request_has_one_stay_more_than_preemptions(name: str, seed: int) 
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(5)
 def test_a_request_is_finished_once_and_admitted_once_more_than_preempted(name: str, seed: int) -> None:
     found = case(seed, name)
     finished, admitted, preempted = Counter[int](), Counter[int](), Counter[int]()
@@ -160,7 +165,7 @@ def test_a_request_is_finished_once_and_admitted_once_more_than_preempted(name: 
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(5)
 def test_blocks_are_freed_only_by_those_who_leave_and_in_the_end_all_are_free(name: str, seed: int) -> None:
     found = case(seed, name)
     all_steps, blocks = expanded(found), found.run.limits.blocks
@@ -190,7 +195,7 @@ def test_free_blocks_are_those_that_no_running_request_fills(seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["padded", "unpadded", "dynamic"])
-@for_every_seed(10)
+@for_every_seed(5)
 def test_worst_case_policies_hold_the_same_blocks_from_admission_to_end(name: str, seed: int) -> None:
     found = case(seed, name)
     size, used = found.run.limits.block_size, 0
@@ -205,7 +210,7 @@ def test_worst_case_policies_hold_the_same_blocks_from_admission_to_end(name: st
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(5)
 def test_with_cancels_all_who_have_come_wait_run_or_have_left(name: str, seed: int) -> None:
     random = Random(seed)
     until = case(seed, name).simulator.now
@@ -229,7 +234,7 @@ def test_an_abort_stands_in_the_step_before_which_it_was_seen() -> None:
     requests = [bw.Request(0, 0.0, 8, 6), bw.Request(1, 0.0, 8, 6)]
     simulator.cancel(requests[1], 2.5)
     simulator.run(requests)
-    found = steps(simulator.log, 16)
+    found = steps_of(simulator)
     assert [step.aborted for step in found] == [[], [], [], [1], [], []]
     assert [step.running for step in found] == [2, 2, 2, 1, 1, 0]
     assert [step.num_decodes for step in found] == [0, 2, 2, 1, 1, 1]
@@ -240,10 +245,10 @@ def test_ended_rows_are_computed_only_if_they_are_padded() -> None:
     for padded, expected in ((True, [0, 1, 1]), (False, [0, 0, 0])):
         simulator = bw.Simulator(bw.static(2, padded=padded), bw.Constant(1.0), bw.Limits(num_kv_blocks=9))
         simulator.run(load.requests())
-        found = steps(simulator.log, 16, pads=padded)
+        found = steps_of(simulator)
         assert [step.padded_rows for step in found] == expected
         assert [step.context_tokens for step in found] == ([0, 8, 10] if padded else [0, 4, 5])
 
 
 def test_a_log_without_steps_has_no_history() -> None:
-    assert steps(Log(), 16) == [] and stays(Log()) == []
+    assert steps(Log(), 100, 16) == [] and stays(Log()) == []

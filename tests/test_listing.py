@@ -79,7 +79,9 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 def loaded_after(code: str) -> set[str]:
     """Top-level modules that are loaded after `code` has run in a fresh interpreter."""
     script = f"{code}\nimport sys\nprint('LOADED', *sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
     return {name.partition(".")[0] for name in done.stdout.rpartition("LOADED ")[2].split()}
 
 

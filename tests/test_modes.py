@@ -25,7 +25,8 @@ NUM_LOADS = 120
 ROOT = Path(__file__).resolve().parent.parent
 IS_COMPILED = not isinstance(Batch.tick, types.FunctionType)
 INTERPRETED, COMPILED = "interpreted (pure Python)", "compiled (mypyc)"
-COLUMNS = ("ticks", "free", "releases", "chunks", "held", "paused", *STAY)
+COLUMNS = ("steps", "taken", "freed", "chunks", "held", "paused", *STAY)
+SECONDS = ("times", "first_token", "finished")
 
 
 def test_the_version_command_says_how_the_core_runs() -> None:
@@ -74,7 +75,7 @@ def line_of(seed: int) -> str:
         digest.update(f"{r.first_token.hex()} {r.finished.hex()} {r.preemptions} {r.state};".encode())
     for name in COLUMNS:
         digest.update(f"{name} {log.column(name).tolist()};".encode())
-    for name in ("times", "served"):
+    for name in SECONDS:
         digest.update(f"{name} {[second.hex() for second in log.seconds(name)]};".encode())
     digest.update(f"{log.jumps} {[second.hex() for second in log.jump_times]}".encode())
     return f"{simulator.num_decisions} {simulator.now.hex()} {digest.hexdigest()}"

@@ -209,6 +209,13 @@ def test_after_the_window_all_start_whatever_sizes_are_preferred() -> None:
     assert finished(served(policy, make, Constant(1.0))) == [4.0, 4.0, 5.0, 5.0, 5.0]
 
 
+def test_at_the_very_end_of_the_window_all_start() -> None:
+    # The server is free again at 4.0, when the windows of three end, too.
+    make = load((0.0, 4, 4), (0.0, 4, 4), (0.5, 4, 1), (0.5, 4, 1), (0.5, 4, 1))
+    policy = Dynamic(8, window=3.5, preferred_sizes=(2,))
+    assert finished(served(policy, make, Constant(1.0))) == [4.0, 4.0, 5.0, 5.0, 5.0]
+
+
 def test_no_batch_is_over_its_maximum() -> None:
     make = load((0.0, 4, 4), *[(0.5, 4, 1)] * 5)
     policy = Dynamic(2, window=0.0)
@@ -240,12 +247,12 @@ def test_a_dynamic_batch_is_as_large_as_the_kv_cache_allows() -> None:
 
 
 def test_an_orca_slot_reserves_the_longest_request() -> None:
-    # 8 blocks of 4 hold two requests of 16 tokens, however short they are: 2 joins when 0 has left.
-    limits = Limits(block_size=4, num_kv_blocks=8, max_model_len=16)
+    # 11 blocks of 4 hold two requests of 16 tokens, however short they are: 2 joins when 0 has left.
+    limits = Limits(block_size=4, num_kv_blocks=11, max_model_len=16)
     make = load((0.0, 1, 2), (0.0, 1, 4), (0.0, 1, 1))
     assert finished(served(Orca(8), make, Constant(1.0), limits)) == [2.0, 4.0, 3.0]
     simulator = walked(Orca(8), make, Constant(1.0), limits)
-    assert [step.free_blocks_sched for step in walk(simulator)] == [0, 0, 0, 4]
+    assert [step.free_blocks_sched for step in walk(simulator)] == [3, 3, 3, 7]
 
 
 def test_orca_runs_whole_prompts_beside_decodes() -> None:

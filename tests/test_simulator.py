@@ -92,7 +92,7 @@ def test_a_run_in_pieces_is_the_run_in_one(name: str, seed: int) -> None:
         many.advance(now)
     many.advance()
     assert times(pieces) == times(whole)
-    assert many.now == one.now
+    assert many.log.seconds("times")[-1] == one.log.seconds("times")[-1]
     assert walk(many) == walk(one)
 
 
@@ -480,21 +480,36 @@ def test_the_audit_lets_a_policy_edit_when_kv_is_short() -> None:
     assert [r.preemptions for r in requests] == [0, 1]
 
 
-def test_the_audit_lets_a_policy_edit_after_every_kind_of_event() -> None:
-    log: list[float] = []
+def test_the_audit_lets_a_policy_edit_after_an_end_and_after_a_cancel() -> None:
+    def one_seat(b: Batch) -> None:
+        if b.edits == 0 and b.num_running == 0 and b.num_waiting > 0:
+            b.admit(b.waiting.first(), b.waiting.first().prompt)
 
-    def hold_when_something_happened(b: Batch) -> None:
-        if b.edits > 0:
-            return
-        admit_all(b)
-        log.append(b.now)
-
-    a, b, c = Request(0, 0.0, 4, 9), Request(1, 1.5, 4, 3), Request(2, 3.0, 4, 9)
-    simulator = Simulator(hold_when_something_happened, SECOND, audit=True)
-    simulator.cancel(c, 5.5)
+    a, b, c = Request(0, 0.0, 4, 3), Request(1, 1.5, 4, 9), Request(2, 2.0, 4, 2)
+    simulator = Simulator(one_seat, SECOND, audit=True)
+    simulator.cancel(b, 5.5)
     simulator.run([a, b, c])
-    assert (a.finished, b.finished, c.state) == (9.0, 5.0, CANCELLED)
-    assert log == [float(now) for now in range(9)]
+    # 0 ends at 3.0, 1 goes at 5.5 in the middle of a step, and 2 starts after it.
+    assert (a.finished, b.first_token, b.state, c.first_token, c.finished) == (3.0, 4.0, CANCELLED, 7.0, 8.0)
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+def test_the_audit_lets_a_policy_edit_when_it_is_woken(by_time: bool) -> None:
+    held: list[float] = []
+
+    def hold_late(b: Batch) -> None:
+        if b.edits > 0 or b.num_running + b.num_waiting == 0:
+            return
+        if b.tick_count == 0:
+            b.wake_at(4.0) if by_time else b.wake_after(4)
+            admit_all(b)
+        elif b.now == 4.0 and not held:
+            held.append(b.now)
+            b.hold(b.newest())
+
+    r = Request(0, 0.0, 4, 9)
+    simulated(hold_late, r, audit=True)
+    assert (held, r.finished) == ([4.0], 10.0)
 
 
 # --- the three kinds of requests that stay ------------------------------------------------------
@@ -521,15 +536,15 @@ class Keeper:
                 b.release(r)
 
 
-@pytest.mark.parametrize(("on_end", "rows"), [(STAY, [1, 1, 1]), (PAD, [2, 2, 2])])
+@pytest.mark.parametrize(("on_end", "rows"), [(STAY, [1, 1, 1]), (PAD, [2, 2, 1])])
 def test_an_ended_request_stays_until_it_is_released(on_end: int, rows: list[int]) -> None:
-    # 0 has ended at 2.0 and leaves at 4.0; a padded row is computed in the two steps between.
+    # 0 ends at 4.0 = 1 + (1 + 2).  Steps of 1 + rows: 6.0 and 8.0, or 7.0 and 10.0, when it leaves.
     a, b = Request(0, 0.0, 4, 2), Request(1, 0.0, 4, 5)
     cost = Linear(1.0, decode=1.0)
     plain = simulated(Keeper(on_end, 8.0), a, b, cost=cost)
     expanded = walk(plain, pads=on_end == PAD)
     assert [step.padded_rows for step in expanded] == [0, 0, *[row - 1 for row in rows]][:5]
-    assert a.finished == 4.0  # 1 + (1 + 2)
+    assert a.finished == 4.0
     assert b.finished == 4.0 + sum(1 + row for row in rows)
     assert a.state == b.state == FINISHED
     assert stays(plain.log)[0].until > stays(plain.log)[0].stopped

@@ -8,7 +8,7 @@ from typing import Final
 
 from batchwright.errors import RequestError
 from batchwright.limits import Limits
-from batchwright.request import CANCELLED, Request
+from batchwright.request import CANCELLED, COMING, NEW, Request
 
 AHEAD: Final = 256  # requests drawn from a source at once
 NEVER: Final = float("inf")
@@ -31,7 +31,7 @@ class Arrivals:
         self._line: list[Request] = []  # in order; those from `_next` on have not come yet
         self._next = 0
         self._source: Iterator[Request] = iter(())  # of more
-        self._last = 0.0  # the latest arrival drawn from it
+        self._last = NEVER  # the latest arrival drawn from it; NEVER: it is empty
 
     @property
     def are_over(self) -> bool:
@@ -39,7 +39,10 @@ class Arrivals:
         return self.is_closed and self.time == NEVER
 
     def add(self, r: Request) -> None:
-        """Put `r` into the line.  Raises RequestError if the KV cache cannot hold it."""
+        """Put `r` into the line.  Raises RequestError if it is not new, or the KV cache cannot hold it."""
+        if r.queued != NEW:
+            raise RequestError(f"request {r.id} has been run before; make a new one")
+        r.queued = COMING
         if r.prompt + r.max_tokens > self._longest and not self._shorten(r):
             return
         if r.true_output > r.max_tokens:
@@ -68,13 +71,14 @@ class Arrivals:
             self._line.clear()
             self._next = 0
             self.time = NEVER
-            self._refill()
         else:
             self.time = self._line[self._next].arrival
+        if self.time > self._last:  # the source may have somebody who comes before
+            self._refill()
         return r
 
     def _refill(self) -> None:
-        """Draw from the source until somebody is in the line.  Raises RequestError if it runs backwards."""
+        """Draw from the source until the next request is sure.  Raises RequestError if it runs backwards."""
         for drawn, r in enumerate(self._source, start=1):
             if r.arrival < self._last:
                 raise RequestError(
@@ -83,8 +87,9 @@ class Arrivals:
                 )
             self._last = r.arrival
             self.add(r)
-            if drawn >= AHEAD and self._line:
+            if drawn >= AHEAD and self.time <= self._last:
                 return
+        self._last = NEVER  # nobody is left in it
 
     def _shorten(self, r: Request) -> bool:
         """Cut `max_tokens` to what the longest request may have; False if its prompt is too long."""

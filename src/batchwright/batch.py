@@ -130,6 +130,11 @@ class Batch:
         need = (r.computed + tokens + size - 1) // size - have
         return need if need > 0 else 0
 
+    def room(self, r: Request) -> int:
+        """Tokens that the blocks of `r`, and the spare ones, can still hold."""
+        have = max(self.blocks.count(r.computed), r.reserved)
+        return (have + self.spare_blocks) * self.blocks.block_size - r.computed
+
     def quiet_steps(self, limit: int) -> int:
         """How many steps, at most `limit`, the free blocks last; the first is reserved."""
         spare = self.spare_blocks
@@ -249,7 +254,9 @@ class Batch:
         """Let `r`, which has all its tokens and stayed, leave the batch."""
         if r.state != ENDED and r.state != PADDED:
             raise PolicyError(f"request {r.id} is released, but has not ended; release ended requests only")
+        free = self.blocks.free
         self.finish(r)
+        self.log.freed_late(self.blocks.free - free)
         self.edits += 1
 
     def wake_at(self, seconds: float) -> None:

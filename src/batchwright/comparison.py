@@ -34,6 +34,9 @@ class Runs(Mapping[str, Run]):
             raise InputError(f"no run is called {name!r}{nearest(name, self.runs)}")
         return self.runs[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.runs
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.runs)
 

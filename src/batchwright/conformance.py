@@ -56,10 +56,19 @@ class Result:
 def check(path: str) -> Result:
     """Replay the recording in the file `path`.  Raises InputError if it is none."""
     recording = _load(path)
-    simulator = replay(recording)
+    try:
+        theirs = [_recorded(step) for step in recording["steps"]]
+        simulator = replay(recording)
+        result = Result(path, str(recording["name"]), 0, simulator.num_decisions)
+    except BatchwrightError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path}: is not in the form of a recording ({type(error).__name__}: {error}); "
+            "give a recording of vLLM's scheduler"
+        ) from None
     ours = rows(recording, simulator)
-    theirs = [_recorded(step) for step in recording["steps"]]
-    result = Result(path, recording["name"], len(ours), simulator.num_decisions)
+    result = replace(result, num_steps=len(ours))
     if ours == theirs:
         return result
     pairs = enumerate(zip_longest(ours, theirs))
@@ -176,6 +185,8 @@ def _load(path: str) -> Row:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give a recording") from None
     except ValueError as error:
         raise InputError(f"{path}: is not JSON ({error}); give a recording") from None
+    if not isinstance(recording, dict):
+        raise InputError(f"{path}: is {type(recording).__name__}, not an object; give a recording")
     missing = [key for key in ("name", "config", "requests", "steps") if key not in recording]
     if missing:
         raise InputError(f"{path}: lacks {', '.join(missing)}; give a recording of vLLM's scheduler")

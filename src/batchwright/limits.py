@@ -34,14 +34,17 @@ class Limits:
     enable_prefix_caching: bool = True
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("max_num_seqs", self.max_num_seqs),
-            ("max_num_batched_tokens", self.max_num_batched_tokens),
-            ("max_model_len", self.max_model_len),
-            ("block_size", self.block_size),
-            ("num_kv_blocks", self.num_kv_blocks),
-        ):
-            _check_positive(name, value)
+        _check_positive("max_num_seqs", self.max_num_seqs)
+        _check_positive("max_num_batched_tokens", self.max_num_batched_tokens)
+        _check_positive("block_size", self.block_size)
+        if self.max_model_len is not None:
+            _check_positive("max_model_len", self.max_model_len)
+        if self.num_kv_blocks is not None:
+            _check_positive("num_kv_blocks", self.num_kv_blocks)
+        if not isinstance(self.enable_prefix_caching, bool):
+            raise LimitError(
+                f"enable_prefix_caching is {self.enable_prefix_caching!r}, but must be True or False"
+            )
         if self.max_num_seqs > self.max_num_batched_tokens:
             raise LimitError(
                 f"max_num_seqs {self.max_num_seqs} is over max_num_batched_tokens "
@@ -68,8 +71,6 @@ class Limits:
         return LONGEST if self.num_kv_blocks is None else self.num_kv_blocks * self.block_size
 
 
-def _check_positive(name: str, value: int | None) -> None:
-    if value is None:
-        return
+def _check_positive(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise LimitError(f"{name} is {value!r}, but must be a whole number of at least 1")

@@ -66,14 +66,31 @@ class Log:
 
     def stretch(self, steps: int, seconds: float, free: int, after: int) -> None:
         """A stretch ended with `free` blocks, and `after` once requests had left."""
+        if len(self.steps) > self._limit:
+            self._limit = NEXT_PACKING
+            self.pack()
         self.steps.append(steps)
         self.taken.append(self._free - free)
         self.freed.append(after - free)
         self.times.append(seconds)
         self._free = after
-        if len(self.steps) > self._limit:
-            self._limit = NEXT_PACKING
-            self.pack()
+
+    def lengthen(self, steps: int, seconds: float, free: int, after: int) -> None:
+        """The last stretch went on: the log is the same in whatever pieces it ran."""
+        if not self.steps:
+            self._unpack_last()
+        self.steps[-1] += steps
+        self.taken[-1] += self._free - free
+        self.freed[-1] += after - free
+        self.times[-1] = seconds
+        self._free = after
+
+    def freed_late(self, blocks: int) -> None:
+        """Requests that stayed past the end of the last stretch have freed `blocks`."""
+        if not self.steps:
+            self._unpack_last()
+        self.freed[-1] += blocks
+        self._free += blocks
 
     def complete(self, r: Request) -> None:
         """A stay of `r` has ended with its last token."""
@@ -126,6 +143,12 @@ class Log:
             self._pack(name, self._stays[i :: len(STAY)])
         self._stays.clear()
         self._pack_ended()
+
+    def _unpack_last(self) -> None:
+        self.steps.append(self._packed["steps"].pop())
+        self.taken.append(self._packed["taken"].pop())
+        self.freed.append(self._packed["freed"].pop())
+        self.times.append(self._seconds["times"].pop())
 
     def _pack_ended(self) -> None:
         ended = self._ended

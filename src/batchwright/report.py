@@ -25,11 +25,12 @@ def table(runs: Mapping[str, Run]) -> Table:
     """One column per policy, one row per metric."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    result.add_column("")
+    result.add_column("", overflow="fold")
     for name in runs:
-        result.add_column(name, justify="right", overflow="fold")
+        result.add_column(Text(name), justify="right", overflow="fold")
     summaries = [run.summary for run in runs.values()]
     for title, cells in _rows(summaries):
         result.add_row(title, *cells)
@@ -45,7 +46,8 @@ def text(result: Table, width: int = 110) -> str:
 
     out = StringIO()
     Console(file=out, width=width, color_system=None).print(result)
-    return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return "\n".join(lines).strip("\n")
 
 
 def as_json(load: Workload, limits: Limits, runs: Mapping[str, Run]) -> dict[str, Any]:
@@ -118,15 +120,15 @@ def _rows(summaries: list[Summary]) -> list[tuple[str, list[str]]]:
 def _seconds(value: float) -> str:
     if isnan(value):
         return NOT_APPLICABLE
-    if value < 1:
+    if value < 0.9995:  # what rounds to 1,000 ms is 1 s
         return f"{value * 1e3:.3g} ms"
-    return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
+    return f"{value:.3g} s" if value < 999.5 else f"{value:,.0f} s"
 
 
 def _amount(value: float) -> str:
     if isnan(value):
         return NOT_APPLICABLE
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def _share(value: float) -> str:

@@ -28,6 +28,9 @@ PADDED: Final = 5
 FINISHED: Final = 6
 CANCELLED: Final = 7
 
+NEW: Final = -1  # not known to any simulator
+COMING: Final = -2  # submitted, but it has not come yet
+
 LONGEST: Final = 1 << 24  # tokens; beyond any model, so a length over it is an error in the data
 
 
@@ -83,6 +86,8 @@ class Request:
         self.arrival = arrival
         self.prompt = prompt
         self.true_output = output
+        if max_tokens is not None and max_tokens < 1:
+            raise RequestError(f"request {id}: max_tokens is {max_tokens}, but must be at least 1")
         self.max_tokens = output if max_tokens is None else max_tokens
         self.priority = priority
         self.prefix = prefix
@@ -95,7 +100,7 @@ class Request:
         self.due = 0  # clock of its last token; the simulator's
         self.seat = 0  # rank in admission order
         self.reserved = 0  # KV blocks set aside at admission; 0: they are taken as needed
-        self.queued = -1  # ticks, for the log: of its arrival (-1: it has not come),
+        self.queued = NEW  # ticks, for the log: of its arrival (or NEW, or COMING),
         self.admitted = 0
         self.cached = 0  # (prefix tokens found at admission)
         self.since = 0  # of its first decode,

@@ -128,8 +128,8 @@ class Run:
     @cached_property
     def _begins(self) -> Numbers:
         """The start of every stretch, in seconds: the end of the one before, or of an idle time."""
-        begins = np.concatenate(([0.0], self._times[:-1]))
-        first_ticks = np.concatenate(([0], self._ends[:-1]))
+        begins = np.concatenate(([0.0], self._times))[:-1]
+        first_ticks = np.concatenate(([0], self._ends))[:-1]
         at = np.searchsorted(first_ticks, self.log.jumps)
         is_inside = at < len(begins)
         begins[at[is_inside]] = np.array(self.log.jump_times)[is_inside]
@@ -202,8 +202,8 @@ class Run:
                 ]
             ends[last - 1] = self._times[i]
             first = last
-        begins = np.concatenate(([0.0], ends[:-1]))
-        begins[np.concatenate(([0], self._ends[:-1])).astype(int)] = self._begins
+        begins = np.concatenate(([0.0], ends))[:-1]
+        begins[np.concatenate(([0], self._ends))[:-1].astype(int)] = self._begins
         return begins, ends
 
     # --- averages over time ---------------------------------------------------

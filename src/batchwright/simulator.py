@@ -22,7 +22,7 @@ from batchwright.cost import CostModel, Linear, stretch_of
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
 from batchwright.log import Log
-from batchwright.request import DECODING, WAITING, Request
+from batchwright.request import DECODING, NEW, Request
 from batchwright.step import Step
 
 BARREN = 1000  # steps in a row that may compute nothing, beside one per request
@@ -117,8 +117,6 @@ class Simulator:
                 f"request {r.id} arrives at {r.arrival} s, but the clock is at {self._horizon} s; "
                 "submit it earlier"
             )
-        if r.state != WAITING or r.preemptions > 0 or r.generated > 0:
-            raise RequestError(f"request {r.id} has been run before; make a new one")
         if self._arrivals.is_closed:
             raise RequestError(f"request {r.id} is submitted after drain(); submit it before")
         self._arrivals.add(r)
@@ -191,7 +189,7 @@ class Simulator:
         self._set_alarm()
 
     def _cancel(self, r: Request) -> None:
-        if r.state == WAITING and r.queued < 0:
+        if r.queued == NEW:
             raise RequestError(f"request {r.id} is cancelled, but was never submitted; submit it first")
         self.batch.cancel(r)
 
@@ -217,18 +215,18 @@ class Simulator:
         b.edits = 0
         b.has_preempted = False
         b.decodes_run = True
+        may_edit = not self._is_quiet or (self._audit and b.spare_blocks < 0)
         self._ask(b)
         self.num_decisions += 1
         if b.wake_time < self._alarm:
             self._alarm = b.wake_time
         if self._audit:
-            self._check_contract()
+            self._check_contract(may_edit)
 
-    def _check_contract(self) -> None:
+    def _check_contract(self, may_edit: bool) -> None:
         """Raises PolicyError if the policy edited without an event, or edits its own plan."""
         b = self.batch
-        is_short = b.decode_blocks() > b.blocks.free
-        if b.edits > 0 and self._is_quiet and not is_short:
+        if b.edits > 0 and not may_edit:
             raise PolicyError(
                 f"policy made {b.edits} edits at {b.now} s though nothing happened since it made none; "
                 "edit after events only, or ask for one with wake_at or wake_after"
@@ -312,7 +310,8 @@ class Simulator:
         b.end_plan()
         self._finish()
         self._interrupt()
-        self._end(1, free)
+        b.log.stretch(1, end, free, b.blocks.free)
+        self._end()
         return True
 
     def _quiet_stretch(self, until: float) -> bool:
@@ -336,6 +335,7 @@ class Simulator:
                 end = self._at(steps)
             if steps == 0:
                 return False
+        is_new = self._length == 0
         self._length += steps
         b.now = end
         b.tick(steps)
@@ -344,7 +344,11 @@ class Simulator:
         if self._done or self._ended:
             self._finish()
             self._interrupt()
-        self._end(steps, free)
+        if is_new:
+            b.log.stretch(steps, end, free, b.blocks.free)
+        else:
+            b.log.lengthen(steps, end, free, b.blocks.free)
+        self._end()
         return True
 
     def _until_due(self) -> int:
@@ -376,10 +380,9 @@ class Simulator:
             steps -= 1
         return steps
 
-    def _end(self, steps: int, free: int) -> None:
-        """Record the stretch; `free`: blocks before requests left."""
+    def _end(self) -> None:
+        """A stretch has ended."""
         b = self.batch
-        b.log.stretch(steps, b.now, free, b.blocks.free)
         if b.tick_count == b.wake_tick:
             b.wake_tick = -1
             self._interrupt()

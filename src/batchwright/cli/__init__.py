@@ -8,12 +8,11 @@ import sys
 from batchwright.errors import BatchwrightError
 
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command with the arguments of the process."""
-    from batchwright.cli.app import run
+    from batchwright.cli.app import INTERRUPTED, run
 
     try:
         status = run(sys.argv[1:])

@@ -12,23 +12,25 @@ from batchwright.errors import InputError
 
 app = typer.Typer(
     help="Predict, explain and run the batching policy of an LLM inference server.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
 )
 SERVER = "Server (a model on a GPU, or a cost)"
 LIMITS = "Limits (as vLLM names them)"
+INTERRUPTED = 130
 
 
 def run(arguments: list[str]) -> int:
     """Run one command; its exit status.  Raises BatchwrightError on bad input."""
     try:
-        status = app(arguments, prog_name="batchwright", standalone_mode=False)
+        status = app(arguments or ["--help"], prog_name="batchwright", standalone_mode=False)
     except typer.TyperException as error:
         raise InputError(f"{error.format_message()}; see batchwright --help") from None
     except typer.Abort:
         raise KeyboardInterrupt from None
+    if status == INTERRUPTED:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt
     return status if isinstance(status, int) else 0
 
 

@@ -75,8 +75,11 @@ def compare(settings: Settings) -> None:
 
 def _policies(settings: Settings) -> dict[str, tuple[Any, str]]:
     """Policies by name, each with the user's file that it comes from, or ''."""
-    text = settings.policies or ("" if settings.policy_files else DEFAULT_POLICIES)
-    chosen = {name: (policy, "") for name, policy in policies_of(text).items()} if text else {}
+    text = settings.policies
+    if text is None and not settings.policy_files:
+        text = DEFAULT_POLICIES
+    named_policies = {} if text is None else policies_of(text)
+    chosen = {name: (policy, "") for name, policy in named_policies.items()}
     for path in settings.policy_files:
         if path.stem in chosen:
             raise InputError(f"{path}: a policy called {path.stem!r} is listed already; rename the file")
@@ -96,7 +99,7 @@ def _load(settings: Settings) -> Workload:
 def _max_tokens(text: str | None) -> Any:
     if text is None or text == "exact":
         return text
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise InputError(f"--max-tokens is {text!r}, but must be a whole number, or exact")
     return int(text)
 
@@ -109,7 +112,8 @@ def _cost(settings: Settings) -> tuple[CostModel, str, list[str]]:
         if given:
             raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
         return cost_of(settings.cost), settings.cost, [f"cost is {settings.cost}"]
-    gpu, model = settings.gpu or DEFAULT_GPU, settings.model or DEFAULT_MODEL
+    gpu = DEFAULT_GPU if settings.gpu is None else settings.gpu
+    model = DEFAULT_MODEL if settings.model is None else settings.model
     tp = DEFAULT_TP if settings.tp is None else settings.tp
     flags = (("--gpu", settings.gpu), ("--model", settings.model), ("--tp", settings.tp))
     defaults = ", ".join(flag for flag, value in flags if value is None)
@@ -149,6 +153,11 @@ def _limits(settings: Settings, cost: CostModel, load: Workload) -> tuple[Limits
 
 def _kv(settings: Settings, cost: CostModel, limits: Limits) -> tuple[Limits, str]:
     if settings.num_gpu_blocks_override is not None:
+        if settings.gpu_memory_utilization is not None:
+            raise InputError(
+                "--num-gpu-blocks-override is given together with --gpu-memory-utilization; "
+                "leave one of them out"
+            )
         if settings.num_gpu_blocks_override < 2:
             raise InputError(
                 f"--num-gpu-blocks-override is {settings.num_gpu_blocks_override}, but must be at least 2: "

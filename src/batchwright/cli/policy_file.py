@@ -31,10 +31,11 @@ def load_policy(path: Path) -> Policy | Begins:
 def _load(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file; give a Python file that defines `policy`")
-    spec = spec_from_file_location(path.stem.replace("-", "_"), path)
+    spec = spec_from_file_location(f"policy_file_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: is not a Python file; give one that ends in .py")
     module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look for it
     with _beside(path), named(str(path)):
         spec.loader.exec_module(module)
     return module
@@ -57,7 +58,7 @@ def named(source: str) -> Iterator[None]:
         yield
     except BatchwrightError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place, trace = "", error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename.endswith(source.rsplit("/", 1)[-1]):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import isfinite
-
 from batchwright.errors import InputError, LimitError
 from batchwright.limits import Limits
 
@@ -23,7 +21,7 @@ def check_bool(policy: str, name: str, value: object) -> None:
 def check_number(policy: str, name: str, value: object, least: float, most: float) -> None:
     """`value` must be a finite number from `least` to `most`."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not isfinite(value) or not least <= value <= most:  # type: ignore[arg-type, operator]
+    if not is_number or not least <= value <= most:  # type: ignore[operator]
         raise InputError(f"{policy}: {name} is {value!r}, but must be a number from {least:g} to {most:g}")
 
 

@@ -47,6 +47,7 @@ class Dynamic:
             raise InputError(
                 f"dynamic: preferred_sizes is {self.preferred_sizes!r}, but must be sizes like (4, 8)"
             )
+        object.__setattr__(self, "preferred_sizes", tuple(self.preferred_sizes))
         for size in self.preferred_sizes:
             check_count("dynamic", "a preferred size", size)
             if size > self.max_batch_size:

@@ -57,6 +57,8 @@ def policy(text: str) -> Any:
     if version is not None:
         if "version" not in known:
             raise InputError(f"policy {name!r} has no versions; write {name}{arguments or ''}")
+        if "version" in values:
+            raise InputError(f"policy {name!r}: version is given twice; leave one out")
         values["version"] = version
     return kind(**values)
 
@@ -77,7 +79,7 @@ def _arguments(name: str, known: list[str], text: str) -> dict[str, Any]:
     text = _FLAG.sub(lambda match: match[0].replace("-", "_"), text)
     try:
         call = ast.parse(f"f{text}", mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         call = None
     if not isinstance(call, ast.Call):
         raise InputError(f"policy {name!r}: {text!r} cannot be read; write {name}(flag=value, flag=value)")
@@ -99,6 +101,6 @@ def _value(name: str, node: ast.expr) -> Any:
         return _WORDS.get(node.id.lower(), node.id)
     try:
         value = ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError):
         raise InputError(f"policy {name!r}: {ast.unparse(node)!r} is not a number, word or list") from None
     return tuple(value) if isinstance(value, list) else value
