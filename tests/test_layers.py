@@ -42,8 +42,8 @@ LAYERS: dict[str, set[str]] = {
     "engines": STATE | {"batch", "contract", "policies"},
 }
 CORE = {
-    "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "batch", "contract",
-    "policies", "cost", "simulator",
+    "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "batch",
+    "contract", "policies", "cost", "simulator",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [

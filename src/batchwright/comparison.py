@@ -21,6 +21,12 @@ SLICES = 200  # of the arrivals, after which progress is reported
 Progress = Callable[[str, float], None]  # policy, share of the arrivals that have come
 
 
+class UnknownRunError(InputError, KeyError):
+    """No run has this name."""
+
+    __str__ = Exception.__str__  # KeyError would show it in quotes
+
+
 @dataclass(frozen=True)
 class Runs(Mapping[str, Run]):
     """The runs of a comparison, by the name of the policy; `limits` are those that were used."""
@@ -31,11 +37,8 @@ class Runs(Mapping[str, Run]):
 
     def __getitem__(self, name: str) -> Run:
         if name not in self.runs:
-            raise InputError(f"no run is called {name!r}{nearest(name, self.runs)}")
+            raise UnknownRunError(f"no run is called {name!r}{nearest(name, self.runs)}")
         return self.runs[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.runs
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.runs)

@@ -87,10 +87,11 @@ class Log:
 
     def freed_late(self, blocks: int) -> None:
         """Requests that stayed past the end of the last stretch have freed `blocks`."""
-        if not self.steps:
-            self._unpack_last()
-        self.freed[-1] += blocks
         self._free += blocks
+        if not self.steps and self._packed.get("steps"):
+            self._unpack_last()
+        if self.steps:
+            self.freed[-1] += blocks
 
     def complete(self, r: Request) -> None:
         """A stay of `r` has ended with its last token."""

@@ -89,7 +89,7 @@ class Simulator:
 
     @property
     def now(self) -> float:
-        """The last event: the end of the last step that has run."""
+        """How far the clock is: the end of the last step, or later where nothing ran since."""
         return self.batch.now
 
     @property
