@@ -137,7 +137,9 @@ class Batch:
 
     def quiet_steps(self, limit: int) -> int:
         """How many steps, at most `limit`, the free blocks last; the first is reserved."""
-        spare = self.spare_blocks
+        spare = self.blocks.free
+        if not self.is_reserved:
+            spare -= self.decode_blocks()
         if spare >= self.num_decoding * (limit // self.blocks.block_size + 1):
             return limit
         return bisect_right(range(limit), spare, key=self._taken_after)
@@ -329,7 +331,8 @@ class Batch:
     def tick(self, steps: int) -> None:
         """`steps` steps: every decoding request gains one token in each."""
         if self.decodes_run:
-            self.reserve()
+            if not self.is_reserved:
+                self.reserve()
             if steps > 1:
                 self.blocks.take(self._taken_after(steps - 1))
             self.clock += steps
