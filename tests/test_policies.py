@@ -218,10 +218,10 @@ def test_a_list_names_nobody_twice() -> None:
 COUNTS = (0, -1, 1.0, 2.5, True, "8", None, nan)
 BOOLS = (0, 1, None, "true")
 BAD: dict[tuple[type, str], tuple[Any, ...]] = {
-    (Static, "batch_size"): COUNTS,
+    (Static, "batch_size"): tuple(value for value in COUNTS if value is not None),
     (Static, "padded"): BOOLS,
     (Static, "streamed"): BOOLS,
-    (Dynamic, "max_batch_size"): COUNTS,
+    (Dynamic, "max_batch_size"): tuple(value for value in COUNTS if value is not None),
     (Dynamic, "window"): (-0.1, nan, inf, 1e7, "1", None, True, 10**400),
     (Dynamic, "preferred_sizes"): (4, "48", None, (0,), (4, -1), (2.0,), (33,), (True,)),
     (Orca, "max_batch_size"): tuple(value for value in COUNTS if value is not None),

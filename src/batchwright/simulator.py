@@ -25,11 +25,16 @@ from batchwright.log import Log
 from batchwright.request import DECODING, NEW, Request
 from batchwright.step import Step
 
-BARREN = 1000  # steps in a row that may compute nothing, beside one per request
+BARREN = 1000  # steps that may come to nothing before a token does, beside one per request
 
 
 def _seat(r: Request) -> int:
     return r.seat
+
+
+def _shown(seconds: float) -> float:
+    """To the microsecond, for messages."""
+    return round(seconds, 6)
 
 
 class Simulator:
@@ -62,7 +67,7 @@ class Simulator:
         self._horizon = 0.0  # what comes earlier comes too late
         self._in_flight = NEVER  # end of the edited step that is running
         self._step = Step()
-        self._barren = 0  # steps in a row that computed nothing
+        self._barren = 0  # steps since the last token that came to nothing
         self._anchor = 0.0  # start of the quiet stretch
         self._length = 0  # its steps so far; 0: a new one starts
         self._is_quiet = False  # has the policy nothing to edit until the next event? (audit)
@@ -228,8 +233,8 @@ class Simulator:
         b = self.batch
         if b.edits > 0 and not may_edit:
             raise PolicyError(
-                f"policy made {b.edits} edits at {b.now} s though nothing happened since it made none; "
-                "edit after events only, or ask for one with wake_at or wake_after"
+                f"policy made {b.edits} edits at {_shown(b.now)} s though nothing happened since it made "
+                "none; edit after events only, or ask for one with wake_at or wake_after"
             )
         self._is_quiet = b.edits == 0
         edits = b.edits
@@ -244,11 +249,12 @@ class Simulator:
         """Nothing runs: wait for the next event.  Raises PolicyError if there is none."""
         b = self.batch
         if self._alarm <= b.now:
-            raise PolicyError(f"policy asks to be woken at {self._alarm} s, which has passed at {b.now} s")
+            wake, now = _shown(self._alarm), _shown(b.now)
+            raise PolicyError(f"policy asks to be woken at {wake} s, which has passed at {now} s")
         if self._alarm == NEVER and (until == NEVER or self._arrivals.is_closed):
             raise PolicyError(
-                f"policy starves {b.num_waiting + len(b.running)} requests at {b.now} s: no step runs and "
-                "nothing more can happen; admit a request, or ask to be woken with wake_at"
+                f"policy starves {b.num_waiting + len(b.running)} requests at {_shown(b.now)} s: no step "
+                "runs and nothing more can happen; admit a request, or ask to be woken with wake_at"
             )
         return self._jump(until)
 
@@ -271,9 +277,9 @@ class Simulator:
         if not b.chunks and not b.has_work:  # requests were released, and nothing else
             self._interrupt()
             return True
-        if b.chunks or b.num_decoding > 0:
+        if b.num_decoding > 0:
             self._barren = 0
-        else:
+        elif b.has_preempted or not b.chunks:
             self._check_progress()
         b.measure(self._step)
         if self._linear is not None:
@@ -283,13 +289,13 @@ class Simulator:
         return self._resume(until)
 
     def _check_progress(self) -> None:
-        """Raises PolicyError if step after step computes nothing."""
+        """Raises PolicyError if step after step ends without a token, and takes back what it computed."""
         b = self.batch
         self._barren += 1
         if self._barren > BARREN + b.num_running + b.num_waiting:
             raise PolicyError(
-                f"policy plans {self._barren} steps in a row that compute nothing, at {b.now} s; "
-                "do not preempt what it has just admitted"
+                f"policy has preempted or computed nothing in {self._barren} steps without a token, at "
+                f"{_shown(b.now)} s; do not preempt what it has just admitted"
             )
 
     def _resume(self, until: float) -> bool:
@@ -435,6 +441,7 @@ class Simulator:
 
     def _sampled(self, r: Request) -> None:
         """`r` got the token that ends its prefill: finish it or let it decode."""
+        self._barren = 0
         if r.generated == 1:
             r.first_token = self.batch.now
         if r.generated == r.true_output:

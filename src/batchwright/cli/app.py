@@ -26,7 +26,7 @@ def run(arguments: list[str]) -> int:
     try:
         status = app(arguments or ["--help"], prog_name="batchwright", standalone_mode=False)
     except typer.TyperException as error:
-        raise InputError(f"{error.format_message()}; see batchwright --help") from None
+        raise InputError(f"{error.format_message().rstrip('.')}; see batchwright --help") from None
     except typer.Abort:
         raise KeyboardInterrupt from None
     if status == INTERRUPTED:  # what typer makes of Ctrl-C

@@ -91,8 +91,8 @@ def _load(settings: Settings) -> Workload:
     load = Workload.open(settings.trace, max_tokens=_max_tokens(settings.max_tokens))
     if settings.requests is None:
         return load
-    if settings.requests < 1:
-        raise InputError(f"--requests is {settings.requests}, but must be at least 1")
+    if not 1 <= settings.requests <= len(load):
+        raise InputError(f"--requests is {settings.requests}, but {load.name} has 1 to {len(load)}")
     return load.head(settings.requests)
 
 

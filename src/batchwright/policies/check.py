@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from batchwright.errors import InputError, LimitError
 from batchwright.limits import Limits
+
+DEFAULT_BATCH: Final = 32  # requests, of batches that start together
 
 
 def check_count(policy: str, name: str, value: object, least: int = 1) -> None:
@@ -25,10 +29,13 @@ def check_number(policy: str, name: str, value: object, least: float, most: floa
         raise InputError(f"{policy}: {name} is {value!r}, but must be a number from {least:g} to {most:g}")
 
 
-def check_seats(policy: str, name: str, value: int, limits: Limits) -> None:
-    """A batch of `value` requests must fit `max_num_seqs`.  Raises LimitError."""
+def batch_size(policy: str, name: str, value: int | None, limits: Limits) -> int:
+    """The size of a batch, which must fit `max_num_seqs`.  Raises LimitError."""
+    if value is None:
+        return min(DEFAULT_BATCH, limits.max_num_seqs)
     if value > limits.max_num_seqs:
         raise LimitError(
             f"{policy}: {name} {value} is over max_num_seqs {limits.max_num_seqs}; "
             "lower it or raise max_num_seqs"
         )
+    return value

@@ -24,24 +24,27 @@ from batchwright.batch import Batch
 from batchwright.config import Rebuild, pickled
 from batchwright.contract import Policy
 from batchwright.errors import InputError
-from batchwright.policies.check import check_count, check_number, check_seats
+from batchwright.policies.check import DEFAULT_BATCH, batch_size, check_count, check_number
 from batchwright.policies.kv import admit_whole, can_reserve, whole_length
 
 
 @dataclass(frozen=True)
 class Dynamic:
-    """`window`: seconds that the oldest request waits at most while the server is free; 0 is greedy.
+    """`max_batch_size`: requests of one batch; None: 32, or `max_num_seqs` if that is less.
+
+    `window`: seconds that the oldest request waits at most while the server is free; 0 is greedy.
 
     `preferred_sizes`: batch sizes to start at before the window ends; none: `max_batch_size`.
     Raises InputError on a value that cannot be.
     """
 
-    max_batch_size: int = 32
+    max_batch_size: int | None = None
     window: float = 0.25
     preferred_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_count("dynamic", "max_batch_size", self.max_batch_size)
+        if self.max_batch_size is not None:
+            check_count("dynamic", "max_batch_size", self.max_batch_size)
         check_number("dynamic", "window", self.window, 0.0, 1e6)
         if not isinstance(self.preferred_sizes, (tuple, list)):
             raise InputError(
@@ -50,18 +53,17 @@ class Dynamic:
         object.__setattr__(self, "preferred_sizes", tuple(self.preferred_sizes))
         for size in self.preferred_sizes:
             check_count("dynamic", "a preferred size", size)
-            if size > self.max_batch_size:
-                raise InputError(
-                    f"dynamic: preferred size {size} is over max_batch_size {self.max_batch_size}; lower it"
-                )
+            most = DEFAULT_BATCH if self.max_batch_size is None else self.max_batch_size
+            if size > most:
+                raise InputError(f"dynamic: preferred size {size} is over max_batch_size {most}; lower it")
 
     def __reduce__(self) -> Rebuild:
         return pickled(self)
 
     def begin(self, batch: Batch) -> Policy:
-        check_seats("dynamic", "max_batch_size", self.max_batch_size, batch.limits)
-        sizes = sorted(self.preferred_sizes) or [self.max_batch_size]
-        return DynamicRun(self.max_batch_size, float(self.window), sizes)
+        size = batch_size("dynamic", "max_batch_size", self.max_batch_size, batch.limits)
+        sizes = [preferred for preferred in sorted(self.preferred_sizes) if preferred <= size] or [size]
+        return DynamicRun(size, float(self.window), sizes)
 
 
 class DynamicRun:

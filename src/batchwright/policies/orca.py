@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from batchwright.batch import Batch
 from batchwright.config import Rebuild, pickled
 from batchwright.contract import Policy
-from batchwright.policies.check import check_count, check_seats
+from batchwright.policies.check import batch_size, check_count
 from batchwright.policies.kv import admit_whole, can_reserve
 
 
@@ -32,8 +32,9 @@ class Orca:
         return pickled(self)
 
     def begin(self, batch: Batch) -> Policy:
-        slots = batch.limits.max_num_seqs if self.max_batch_size is None else self.max_batch_size
-        check_seats("orca", "max_batch_size", slots, batch.limits)
+        slots = batch.limits.max_num_seqs
+        if self.max_batch_size is not None:
+            slots = batch_size("orca", "max_batch_size", self.max_batch_size, batch.limits)
         return OrcaRun(slots, batch.limits.longest)
 
 

@@ -16,21 +16,25 @@ from dataclasses import dataclass
 from batchwright.batch import PAD, STAY, Batch
 from batchwright.config import Rebuild, pickled
 from batchwright.contract import Policy
-from batchwright.policies.check import check_bool, check_count, check_seats
+from batchwright.policies.check import batch_size, check_bool, check_count
 from batchwright.policies.kv import admit_whole, whole_length
 from batchwright.request import Request
 
 
 @dataclass(frozen=True)
 class Static:
-    """`batch_size`: requests of one batch.  Raises InputError on a value that cannot be."""
+    """`batch_size`: requests of one batch; None: 32, or `max_num_seqs` if that is less.
 
-    batch_size: int = 32
+    Raises InputError on a value that cannot be.
+    """
+
+    batch_size: int | None = None
     padded: bool = True
     streamed: bool = False
 
     def __post_init__(self) -> None:
-        check_count("static", "batch_size", self.batch_size)
+        if self.batch_size is not None:
+            check_count("static", "batch_size", self.batch_size)
         check_bool("static", "padded", self.padded)
         check_bool("static", "streamed", self.streamed)
 
@@ -38,10 +42,10 @@ class Static:
         return pickled(self)
 
     def begin(self, batch: Batch) -> Policy:
-        check_seats("static", "batch_size", self.batch_size, batch.limits)
+        size = batch_size("static", "batch_size", self.batch_size, batch.limits)
         batch.on_end = PAD if self.padded else STAY
         batch.is_streamed = self.streamed
-        return StaticRun(self.batch_size, self.padded)
+        return StaticRun(size, self.padded)
 
 
 class StaticRun:
