@@ -166,7 +166,7 @@ WRONG = {
     "vllm@0.9": "vllm: version '0.9' is not known; known: 0.19, 0.32",
     "vllm@0.19(watermark=0.1)": "vllm@0.19 has no flag watermark; leave it out",
     "vllm@0.19(version='0.32')": "policy 'vllm': version is given twice",
-    "vllm(policy=priorty)": "vllm: policy is 'priorty'; did you mean 'priority'?",
+    "vllm(policy=priorty)": "vllm: policy 'priorty' is not known; known: fcfs, priority",
 }
 
 

@@ -1,22 +1,17 @@
-"""Frozen configuration objects that also pickle when they are compiled.
+"""Configuration objects: frozen dataclasses that stay ordinary classes in a compiled module.
 
-A compiled frozen dataclass cannot be filled by `pickle`, so it is built anew from its fields.
+A compiled class cannot be filled by `pickle`, and answers a value of the wrong type with a
+TypeError before our own check can say what is wrong.  mypyc leaves a class alone that has a
+decorator which it does not know.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+from typing import TypeVar
 
-Rebuild = tuple[Any, tuple[type, dict[str, Any]]]
-
-
-def rebuild(kind: type, values: dict[str, Any]) -> Any:
-    """The `kind` with these fields."""
-    return kind(**values)
+Kind = TypeVar("Kind")
 
 
-def pickled(config: Any) -> Rebuild:
-    """What `__reduce__` of the dataclass `config` returns."""
-    values = {field.name: getattr(config, field.name) for field in fields(config)}
-    return rebuild, (type(config), values)
+def ordinary(kind: type[Kind]) -> type[Kind]:
+    """Not to be compiled."""
+    return kind

@@ -1,7 +1,11 @@
-"""Checks of the numbers that policies are made with.  Raises InputError, naming the policy."""
+"""Checks of the flags that policies are made with.  Raises InputError, naming policy and flag.
+
+Flags are read as objects: what a user gave may be of any type, whatever the field says.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from batchwright.errors import InputError, LimitError
@@ -10,23 +14,49 @@ from batchwright.limits import Limits
 DEFAULT_BATCH: Final = 32  # requests, of batches that start together
 
 
-def check_count(policy: str, name: str, value: object, least: int = 1) -> None:
-    """`value` must be a whole number of at least `least`."""
+def check_count(policy: str, flags: object, name: str, least: int = 1, optional: bool = False) -> None:
+    """The flag `name` must be a whole number of at least `least`; `optional`: or None."""
+    value: object = vars(flags)[name]
+    if optional and value is None:
+        return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{policy}: {name} is {value!r}, but must be a whole number of at least {least}")
 
 
-def check_bool(policy: str, name: str, value: object) -> None:
-    """`value` must be True or False."""
+def check_bool(policy: str, flags: object, name: str) -> None:
+    """The flag `name` must be True or False."""
+    value: object = vars(flags)[name]
     if not isinstance(value, bool):
         raise InputError(f"{policy}: {name} is {value!r}, but must be true or false")
 
 
-def check_number(policy: str, name: str, value: object, least: float, most: float) -> None:
-    """`value` must be a finite number from `least` to `most`."""
+def check_number(policy: str, flags: object, name: str, least: float, most: float) -> None:
+    """The flag `name` must be a finite number from `least` to `most`."""
+    value: object = vars(flags)[name]
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:  # type: ignore[operator]
         raise InputError(f"{policy}: {name} is {value!r}, but must be a number from {least:g} to {most:g}")
+
+
+def check_choice(policy: str, flags: object, name: str, known: Collection[str]) -> None:
+    """The flag `name` must be one of `known`."""
+    value: object = vars(flags)[name]
+    if value not in known:
+        words = ", ".join(sorted(known))
+        raise InputError(f"{policy}: {name} {value!r} is not known; known: {words}")
+
+
+def check_sizes(policy: str, flags: object, name: str, most: int) -> tuple[int, ...]:
+    """The flag `name` must be batch sizes of at most `most`; these, as a tuple."""
+    values: object = vars(flags)[name]
+    if not isinstance(values, (tuple, list)):
+        raise InputError(f"{policy}: {name} is {values!r}, but must be sizes like (4, 8)")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{policy}: {name} has {value!r}, but must have whole numbers of at least 1")
+        if value > most:
+            raise InputError(f"{policy}: {name} has {value}, over the batch size of {most}; lower it")
+    return tuple(values)
 
 
 def batch_size(policy: str, name: str, value: int | None, limits: Limits) -> int:

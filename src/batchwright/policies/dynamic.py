@@ -21,13 +21,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchwright.batch import Batch
-from batchwright.config import Rebuild, pickled
+from batchwright.config import ordinary
 from batchwright.contract import Policy
-from batchwright.errors import InputError
-from batchwright.policies.check import DEFAULT_BATCH, batch_size, check_count, check_number
+from batchwright.policies.check import DEFAULT_BATCH, batch_size, check_count, check_number, check_sizes
 from batchwright.policies.kv import admit_whole, can_reserve, whole_length
 
 
+@ordinary
 @dataclass(frozen=True)
 class Dynamic:
     """`max_batch_size`: requests of one batch; None: 32, or `max_num_seqs` if that is less.
@@ -43,22 +43,11 @@ class Dynamic:
     preferred_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.max_batch_size is not None:
-            check_count("dynamic", "max_batch_size", self.max_batch_size)
-        check_number("dynamic", "window", self.window, 0.0, 1e6)
-        if not isinstance(self.preferred_sizes, (tuple, list)):
-            raise InputError(
-                f"dynamic: preferred_sizes is {self.preferred_sizes!r}, but must be sizes like (4, 8)"
-            )
-        object.__setattr__(self, "preferred_sizes", tuple(self.preferred_sizes))
-        for size in self.preferred_sizes:
-            check_count("dynamic", "a preferred size", size)
-            most = DEFAULT_BATCH if self.max_batch_size is None else self.max_batch_size
-            if size > most:
-                raise InputError(f"dynamic: preferred size {size} is over max_batch_size {most}; lower it")
-
-    def __reduce__(self) -> Rebuild:
-        return pickled(self)
+        check_count("dynamic", self, "max_batch_size", optional=True)
+        check_number("dynamic", self, "window", 0.0, 1e6)
+        most = DEFAULT_BATCH if self.max_batch_size is None else self.max_batch_size
+        sizes = check_sizes("dynamic", self, "preferred_sizes", most)
+        object.__setattr__(self, "preferred_sizes", sizes)
 
     def begin(self, batch: Batch) -> Policy:
         size = batch_size("dynamic", "max_batch_size", self.max_batch_size, batch.limits)

@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchwright.batch import Batch
-from batchwright.config import Rebuild, pickled
+from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.policies.check import batch_size, check_count
 from batchwright.policies.kv import admit_whole, can_reserve
 
 
+@ordinary
 @dataclass(frozen=True)
 class Orca:
     """`max_batch_size`: slots; None: `max_num_seqs`.  Raises InputError on a value that cannot be."""
@@ -25,11 +26,7 @@ class Orca:
     max_batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_batch_size is not None:
-            check_count("orca", "max_batch_size", self.max_batch_size)
-
-    def __reduce__(self) -> Rebuild:
-        return pickled(self)
+        check_count("orca", self, "max_batch_size", optional=True)
 
     def begin(self, batch: Batch) -> Policy:
         slots = batch.limits.max_num_seqs

@@ -14,13 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from batchwright.batch import PAD, STAY, Batch
-from batchwright.config import Rebuild, pickled
+from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.policies.check import batch_size, check_bool, check_count
 from batchwright.policies.kv import admit_whole, whole_length
 from batchwright.request import Request
 
 
+@ordinary
 @dataclass(frozen=True)
 class Static:
     """`batch_size`: requests of one batch; None: 32, or `max_num_seqs` if that is less.
@@ -33,13 +34,9 @@ class Static:
     streamed: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None:
-            check_count("static", "batch_size", self.batch_size)
-        check_bool("static", "padded", self.padded)
-        check_bool("static", "streamed", self.streamed)
-
-    def __reduce__(self) -> Rebuild:
-        return pickled(self)
+        check_count("static", self, "batch_size", optional=True)
+        check_bool("static", self, "padded")
+        check_bool("static", self, "streamed")
 
     def begin(self, batch: Batch) -> Policy:
         size = batch_size("static", "batch_size", self.batch_size, batch.limits)

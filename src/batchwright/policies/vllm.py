@@ -19,10 +19,10 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from batchwright.batch import Batch
-from batchwright.config import Rebuild, pickled
+from batchwright.config import ordinary
 from batchwright.contract import Policy
-from batchwright.errors import InputError, LimitError, nearest
-from batchwright.policies.check import check_bool, check_count, check_number
+from batchwright.errors import InputError, LimitError
+from batchwright.policies.check import check_bool, check_choice, check_count, check_number
 from batchwright.policies.order import by_priority
 from batchwright.policies.victim import least_urgent
 from batchwright.request import DECODING, ENDED, WAITING, Block, Request
@@ -36,9 +36,17 @@ FLAGS: Final = {  # what each version knows, beside `version`
     "0.32": (*SHARED_FLAGS, "watermark", "long_prefill_token_threshold_adaptive", "max_num_active_seqs"),
     "0.19": (*SHARED_FLAGS, "max_num_partial_prefills", "max_long_partial_prefills"),
 }
+COUNTS: Final = (
+    "max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_active_seqs",
+)  # fmt: skip
+SWITCHES: Final = (
+    "enable_chunked_prefill", "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl",
+    "async_scheduling",
+)  # fmt: skip
 POLICIES: Final = ("fcfs", "priority")
 
 
+@ordinary
 @dataclass(frozen=True, kw_only=True)
 class Vllm:
     """vLLM's scheduler under its own flags and defaults.
@@ -67,40 +75,23 @@ class Vllm:
     max_long_partial_prefills: int = 1
 
     def __post_init__(self) -> None:
-        self._check_version()
-        for name, value in (
-            ("max_num_seqs", self.max_num_seqs),
-            ("max_num_batched_tokens", self.max_num_batched_tokens),
-            ("max_num_scheduled_tokens", self.max_num_scheduled_tokens),
-            ("max_num_active_seqs", self.max_num_active_seqs),
-        ):
-            if value is not None:
-                check_count("vllm", name, value)
-        check_count("vllm", "long_prefill_token_threshold", self.long_prefill_token_threshold, least=0)
-        check_count("vllm", "max_num_partial_prefills", self.max_num_partial_prefills)
-        check_count("vllm", "max_long_partial_prefills", self.max_long_partial_prefills)
-        for name, is_on in (
-            ("enable_chunked_prefill", self.enable_chunked_prefill),
-            ("long_prefill_token_threshold_adaptive", self.long_prefill_token_threshold_adaptive),
-            ("scheduler_reserve_full_isl", self.scheduler_reserve_full_isl),
-            ("async_scheduling", self.async_scheduling),
-        ):
-            check_bool("vllm", name, is_on)
-        check_number("vllm", "watermark", self.watermark, 0.0, 1.0)
-        if self.policy not in POLICIES:
-            raise InputError(f"vllm: policy is {self.policy!r}{nearest(str(self.policy), POLICIES)}")
+        check_choice("vllm", self, "version", FLAGS)
+        self._check_flags()
+        for name in COUNTS:
+            check_count("vllm", self, name, optional=True)
+        check_count("vllm", self, "max_num_partial_prefills")
+        check_count("vllm", self, "max_long_partial_prefills")
+        check_count("vllm", self, "long_prefill_token_threshold", least=0)
+        for name in SWITCHES:
+            check_bool("vllm", self, name)
+        check_number("vllm", self, "watermark", 0.0, 1.0)
+        check_choice("vllm", self, "policy", POLICIES)
 
-    def _check_version(self) -> None:
-        if self.version not in FLAGS:
-            known = ", ".join(sorted(FLAGS))
-            raise InputError(f"vllm: version {self.version!r} is not known; known: {known}")
+    def _check_flags(self) -> None:
         for field in fields(self):
             is_set = getattr(self, field.name) != field.default
             if is_set and field.name != "version" and field.name not in FLAGS[self.version]:
                 raise InputError(f"vllm@{self.version} has no flag {field.name}; leave it out")
-
-    def __reduce__(self) -> Rebuild:
-        return pickled(self)
 
     def begin(self, batch: Batch) -> Policy:
         if self.policy == "priority":
