@@ -54,7 +54,8 @@ class Batch:
     """Requests in flight on one replica.  Times in seconds, lengths in tokens."""
 
     __slots__ = (  # a misspelt setting is an error, interpreted or compiled
-        "_crossing", "_padding", "_padding_attention", "_seats", "blocks", "chunks", "clock", "context",
+        "_crossing", "_num_crossing", "_padding", "_padding_attention", "_seats", "blocks", "chunks", "clock",
+        "context",
         "decodes_run", "draining", "edits", "has_preempted", "held", "is_reserved", "is_streamed",
         "limits", "log", "now", "num_decoding", "num_padded", "num_waiting", "on_end", "overlap",
         "predict", "prefilling", "running", "tick_count", "waiting", "wake_tick", "wake_time",
@@ -93,6 +94,7 @@ class Batch:
         self.wake_tick = -1  # none
         self._seats = 0
         self._crossing = [0] * (2 * limits.block_size)  # decodes by block phase, twice
+        self._num_crossing = 0  # decodes that take blocks as they grow
 
     # --- settings, for a policy that begins -----------------------------------
 
@@ -148,11 +150,10 @@ class Batch:
         """Blocks taken by the decodes in the `steps` steps that follow the coming one."""
         size = self.blocks.block_size
         phase = (self.clock + 1) % size
-        rest = steps % size
-        taken = sum(self._crossing[phase : phase + rest])
-        if steps < size:
-            return taken
-        return taken + steps // size * sum(self._crossing[:size])
+        taken = steps // size * self._num_crossing
+        for i in range(phase, phase + steps % size):
+            taken += self._crossing[i]
+        return taken
 
     # --- moves, for policies --------------------------------------------------
 
@@ -411,6 +412,7 @@ class Batch:
         for phase in range(size):
             due = sum(1 for r in decodes if r.reserved == 0 and -r.shift % size == phase)
             assert due == self._crossing[phase] == self._crossing[phase + size]
+        assert self._num_crossing == sum(self._crossing[:size])
         used = 0
         for r in self.running:
             tokens = self.clock + r.shift if r.state == DECODING else r.computed
@@ -442,6 +444,7 @@ class Batch:
         phase = -r.shift % size
         self._crossing[phase] += change
         self._crossing[phase + size] += change
+        self._num_crossing += change
 
     def _stop_clock(self, r: Request) -> None:
         """Freeze what the clock knew of the decode `r`."""

@@ -36,7 +36,7 @@ PREEMPTED: Final = 0  # how a stay ends
 COMPLETE: Final = 1
 DROPPED: Final = 2  # its end was seen after it had been preempted
 ABORTED: Final = 3  # cancelled by the client
-FIRST_PACKING: Final = 32_000  # stretches
+FIRST_PACKING: Final = 50_000  # stretches
 NEXT_PACKING: Final = 4000
 
 

@@ -383,8 +383,9 @@ class Simulator:
     def _steps_to(self, instant: float, most: int, end: float) -> int:
         """The fewest steps, at most `most` (which end at `end`), that reach `instant`."""
         now = self.batch.now
-        steps = int((instant - now) / (end - now) * most)
-        steps = min(max(steps, 1), most)
+        steps = min(max(int((instant - now) / (end - now) * most), 1), most)
+        reached = self._at(steps)  # a step grows longer, so the guess is low; the next one is not
+        steps = min(max(steps + int((instant - reached) / (reached - now) * steps), 1), most)
         while steps < most and self._at(steps) < instant:
             steps += 1
         while steps > 1 and self._at(steps - 1) >= instant:
