@@ -161,8 +161,8 @@ class Batch:
         """Take the blocks that the decodes need for the coming step."""
         if self.is_reserved:
             return
-        need = self._crossing[self.clock % self.blocks.block_size]
         self.is_reserved = True
+        need = self._crossing[self.clock % self.blocks.block_size]
         if need > 0:
             self.blocks.take(need)
 
@@ -319,23 +319,25 @@ class Batch:
         if self._padding > 0:
             prefill += self._padding
             attention += self._padding_attention
-        if self.decodes_run:
-            step.quiet(self.num_decoding, self.num_padded, self.context)
-        else:
-            step.quiet(0, 0, 0)
+        runs = self.decodes_run
         step.prefill_tokens = prefill
         step.num_chunks = len(self.chunks)
         step.past_tokens = past
         step.prefill_attention = attention
-        step.sampled_rows += sampled
+        step.num_decodes = self.num_decoding if runs else 0
+        step.padded_rows = self.num_padded if runs else 0
+        step.context_tokens = self.context if runs else 0
+        step.sampled_rows = sampled + step.num_decodes
 
     def tick(self, steps: int) -> None:
         """`steps` steps: every decoding request gains one token in each."""
         if self.decodes_run:
             if not self.is_reserved:
                 self.reserve()
-            if steps > 1:
-                self.blocks.take(self._taken_after(steps - 1))
+            if steps > 1 and self._num_crossing > 0:
+                taken = self._taken_after(steps - 1)
+                if taken > 0:
+                    self.blocks.take(taken)
             self.clock += steps
             self.context += steps * (self.num_decoding + self.num_padded)
         else:
@@ -346,9 +348,11 @@ class Batch:
     def end_plan(self) -> None:
         """The edited step has run: clear its chunks and its padding."""
         self.chunks.clear()
-        self.held.clear()
-        self._padding = 0
-        self._padding_attention = 0.0
+        if self.held:
+            self.held.clear()
+        if self._padding > 0:
+            self._padding = 0
+            self._padding_attention = 0.0
 
     def fill(self, r: Request) -> bool:
         """Mark the chunk of `r` as computed; True if that completes its prompt."""

@@ -143,7 +143,8 @@ class VllmRun:
             return self.continue_chunks(b, left, need, cap)
         if left < 0 or need > b.blocks.free:
             return self.walk(b, cap)
-        b.reserve()
+        if need > 0:
+            b.reserve()
         return left
 
     def continue_chunks(self, b: Batch, left: int, need: int, cap: int) -> int:
