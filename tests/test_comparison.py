@@ -227,3 +227,16 @@ def test_prompts_that_reach_max_model_len_are_rejected_by_every_policy(name: str
     assert over.any()
     assert (run.requests()["output_tokens"][over] == 200 - load.prompt[over]).all()
     assert run.summary.num_cut == over.sum()
+
+
+def test_static_auto_is_the_batch_size_with_the_lowest_mean_end_to_end_time() -> None:
+    load, limits = Workload.open("chat").head(200), bw.Limits(max_num_seqs=64, num_kv_blocks=20_000)
+    found = bw.compare(load, COST, limits, {"auto": "static(batch_size=auto)"})["auto"]
+    sizes = {str(size): bw.static(size) for size in (1, 2, 4, 8, 16, 32, 64)}
+    means = {name: run.summary.e2e.mean for name, run in bw.compare(load, COST, limits, sizes).items()}
+    best = min(means, key=lambda name: means[name])
+    assert found.summary.e2e.mean == means[best] and f"batch_size is {best}," in found.note
+    with pytest.raises(InputError, match="auto"):
+        bw.Simulator(bw.static("auto"), COST, limits)
+    with pytest.raises(InputError, match="batch_size is 'best'"):
+        bw.static("best")

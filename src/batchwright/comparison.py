@@ -10,6 +10,7 @@ from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, Hosted, Roofline
 from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
+from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
 from batchwright.report import as_json, table, text
 from batchwright.run import Run
@@ -84,7 +85,9 @@ def run(
     limits: Limits,
     progress: Progress | None = None,
 ) -> Run:
-    """Run one policy on `load`."""
+    """Run one policy on `load`; `static(batch_size="auto")` with its best batch size."""
+    if isinstance(policy, Static) and policy.batch_size == AUTO:
+        return _best_static(name, policy, load, cost, limits, progress)
     simulator = Simulator(policy, cost, limits)
     simulator.feed(load.requests(limits.block_size, prefix=limits.enable_prefix_caching))
     if progress is not None:
@@ -95,6 +98,24 @@ def run(
     if progress is not None:
         progress(name, 1.0)
     return Run(name, load, simulator)
+
+
+def _best_static(
+    name: str,
+    policy: Static,
+    load: Workload,
+    cost: CostModel,
+    limits: Limits,
+    progress: Progress | None,
+) -> Run:
+    """The run with the lowest mean E2E over batch sizes 1, 2, 4... up to `max_num_seqs`."""
+    sizes = [1 << i for i in range(limits.max_num_seqs.bit_length())]
+    runs = [run(name, replace(policy, batch_size=size), load, cost, limits, progress) for size in sizes]
+    means = [found.summary.e2e.mean for found in runs]
+    best = means.index(min(means))
+    tried = f"1, 2, 4... {sizes[-1]}"
+    runs[best].note = f"{name}: batch_size is {sizes[best]}, which has the lowest mean E2E of {tried}"
+    return runs[best]
 
 
 def settle(limits: Limits, cost: CostModel, load: Workload) -> Limits:

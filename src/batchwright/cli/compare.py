@@ -66,7 +66,7 @@ def compare(settings: Settings) -> None:
             with named(source) if source else _nothing():
                 runs[name] = run(name, policy, load, cost, limits, progress)
     result = Runs(load, limits, runs)
-    notes = [*load.notes, *notes, *limit_notes]
+    notes = [*load.notes, *notes, *limit_notes, *(found.note for found in runs.values() if found.note)]
     if settings.as_json:
         print(json.dumps({**result.to_json(), "cost": named_cost, "notes": notes}, indent=2))
     else:

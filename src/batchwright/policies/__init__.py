@@ -5,8 +5,8 @@ One file per engine, one line in `POLICIES` per policy; `policy` reads the text 
 
 from batchwright.policies.dynamic import Dynamic
 from batchwright.policies.orca import Orca
-from batchwright.policies.static import Static
+from batchwright.policies.static import AUTO, Static
 from batchwright.policies.table import POLICIES, policies, policy
 from batchwright.policies.vllm import Vllm
 
-__all__ = ["POLICIES", "Dynamic", "Orca", "Static", "Vllm", "policies", "policy"]
+__all__ = ["AUTO", "POLICIES", "Dynamic", "Orca", "Static", "Vllm", "policies", "policy"]

@@ -12,13 +12,17 @@ Orca (Yu et al., OSDI 2022), section 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from batchwright.batch import PAD, STAY, Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
+from batchwright.errors import InputError
 from batchwright.policies.check import batch_size, check_bool, check_count
 from batchwright.policies.kv import admit_whole, whole_length
 from batchwright.request import Request
+
+AUTO: Final = "auto"
 
 
 @ordinary
@@ -26,19 +30,23 @@ from batchwright.request import Request
 class Static:
     """`batch_size`: requests of one batch; None: 32, or `max_num_seqs` if that is less.
 
+    "auto": the best for the load, which a comparison finds by trying (see `comparison.run`).
     Raises InputError on a value that cannot be.
     """
 
-    batch_size: int | None = None
+    batch_size: int | str | None = None
     padded: bool = True
     streamed: bool = False
 
     def __post_init__(self) -> None:
-        check_count("static", self, "batch_size", optional=True)
+        if self.batch_size != AUTO:
+            check_count("static", self, "batch_size", optional=True)
         check_bool("static", self, "padded")
         check_bool("static", self, "streamed")
 
     def begin(self, batch: Batch) -> Policy:
+        if isinstance(self.batch_size, str):
+            raise InputError("static: batch_size auto is found for a load; use compare, or give a number")
         size = batch_size("static", "batch_size", self.batch_size, batch.limits)
         batch.on_end = PAD if self.padded else STAY
         batch.is_streamed = self.streamed
