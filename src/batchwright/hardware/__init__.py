@@ -1,9 +1,9 @@
 """GPUs and models: what the roofline and the KV cache need to know of them."""
 
-from batchwright.hardware.config import read_model
+from batchwright.hardware.config import find_model, read_model
 from batchwright.hardware.gpus import GPUS, Gpu, find_gpu
 from batchwright.hardware.kv import check_tp, kv_bytes_per_token, num_kv_blocks, reserved_bytes
-from batchwright.hardware.models import MODELS, Model, find_model
+from batchwright.hardware.models import MODELS, Model
 from batchwright.hardware.roofline import Coefficients, coefficients
 
 __all__ = [

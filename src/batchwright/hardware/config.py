@@ -15,9 +15,24 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from batchwright.errors import InputError, nearest
-from batchwright.hardware.models import Model
+from batchwright.hardware.models import MODELS, Model
 
 READ: Final = ("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
+
+
+def find_model(model: Model | str | os.PathLike[str]) -> Model:
+    """The model itself, the built-in one of that name, or the one that a config.json describes.
+
+    A path names the file or the folder that holds it.  Raises InputError on another name.
+    """
+    if isinstance(model, Model):
+        return model
+    name = os.fspath(model)
+    if name.lower() in MODELS:
+        return MODELS[name.lower()]
+    if Path(name).exists() or name.endswith(".json"):
+        return read_model(name)
+    raise InputError(f"{name!r} is neither a config.json nor a known model{nearest(name.lower(), MODELS)}")
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:

@@ -10,13 +10,11 @@ Source: the models' public config.json; counts are exact, norms and biases inclu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from batchwright.errors import InputError, nearest
+from batchwright.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,21 +183,3 @@ _ALL: Final = (
 )  # fmt: skip
 
 MODELS: Final[Mapping[str, Model]] = {model.name: model for model in _ALL}
-
-
-def find_model(model: Model | str | os.PathLike[str]) -> Model:
-    """The model itself, the built-in one of that name, or the one that a config.json describes.
-
-    A path names the file or the folder that holds it.  Raises InputError on another name.
-    """
-    if isinstance(model, Model):
-        return model
-    name = os.fspath(model)
-    if name.lower() in MODELS:
-        return MODELS[name.lower()]
-    path = Path(name)
-    if path.exists() or name.endswith(".json"):
-        from batchwright.hardware.config import read_model  # it builds on this module
-
-        return read_model(path)
-    raise InputError(f"{name!r} is neither a config.json nor a known model{nearest(name.lower(), MODELS)}")
