@@ -14,7 +14,9 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-CORE = ("request", "step", "arrivals", "blocks", "waiting", "log", "batch", "cost", "simulator")  # and policies/
+CORE = (
+    "request", "step", "arrivals", "blocks", "waiting", "log", "batch", "cost", "simulator",
+)  # fmt: skip  (and policies/)
 # Not compiled: errors, which users may subclass (an interpreted class cannot inherit from
 # a compiled one); contract, whose runtime-checkable protocols mypyc cannot make; limits and
 # config, which are read once a run.

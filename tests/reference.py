@@ -401,10 +401,11 @@ def timed(
     workload: dict[str, Any],
     seconds: Seconds,
     policy: Callable[[dict[str, Any]], Policy] = VllmReference,
+    empty: float = 0.0,
 ) -> dict[str, dict[str, float]]:
     """`first_token`, `finished` and `preemptions` of every request.
 
-    A step starts when the one before has ended; one without any token takes time too.
+    A step starts when the one before has ended; one without any token takes `empty` seconds.
     """
     engine = policy(workload["config"])
     coming = rows_of(workload)
@@ -417,7 +418,7 @@ def timed(
         if plan is None:
             now = _next_event(engine, coming, now)
             continue
-        now += seconds(work_of(plan))
+        now += seconds(work_of(plan)) if plan.parts else empty
         _note_tokens(plan, now)
         flight.append(plan)
         if len(flight) > engine.lag:

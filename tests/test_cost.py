@@ -493,7 +493,7 @@ def test_a_printed_linear_reads_back_as_itself(model):
         ("linear()", "lacks base of linear"),
         ("roofline('L4')", "lacks model of roofline"),
         ("linear(1, base=2)", "gives base of linear twice"),
-        ("constant(1, 2)", "gives constant 2 arguments; it takes seconds"),
+        ("constant(1, 2, 3)", "gives constant 3 arguments; it takes seconds, empty"),
         ("constant(True)", "needs a number as seconds, not True"),
         ("constant('1')", "needs a number as seconds, not '1'"),
         ("constant(1 + 1)", r"needs a number as seconds, not 1 \+ 1"),

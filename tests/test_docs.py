@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from batchwright import Batch, Limits
 from batchwright.hardware import GPUS, MODELS
@@ -207,7 +208,7 @@ def test_every_flag_of_compare_is_explained(folder: Path) -> None:
 def test_every_row_of_the_table_is_defined(folder: Path) -> None:
     printed = Shell(folder).run("batchwright compare chat --requests 20 --policies vllm")
     assert printed is not None
-    table = "\n".join(tidy(printed)).partition("─\n")[2]
+    table = "\n".join(tidy(printed)).partition("─\n")[2].partition("\n\n")[0]
     titles = {re.split(r"\s{2,}", line.strip())[0] for line in table.splitlines()}
     rows = {re.sub(r" (mean|P50|P99)$", "", title) if title[0] in "TE" else title for title in titles}
     assert "TTFT" in rows and "duration" in rows
@@ -271,3 +272,10 @@ def test_every_page_is_in_the_menu_and_on_the_map() -> None:
     names = {page.name for page in DOCS.glob("*.md")}
     assert set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))) == names
     assert set(re.findall(r"\]\(([\w-]+\.md)\)", section("index.md", "Pages"))) == names - {"index.md"}
+
+
+@pytest.mark.pure
+def test_the_pages_are_read_without_a_network() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert settings["theme"]["highlightjs"] is False  # it comes from a server
+    assert all((DOCS / sheet).is_file() for sheet in settings["extra_css"])

@@ -235,7 +235,7 @@ def test_no_step_exceeds_its_budget_or_its_seats(seed: int) -> None:
 def test_with_steps_of_a_second_time_counts_steps(seed: int) -> None:
     load = workload(seed)
     steps = replay(load)
-    times = timed(load, lambda work: 1.0)
+    times = timed(load, lambda work: 1.0, empty=1.0)
     for id, seen in times.items():
         last = max(step["step"] for step in steps if id in step["scheduled"])
         assert seen["finished"] == last + 1

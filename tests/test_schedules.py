@@ -327,13 +327,15 @@ def test_a_shortage_preempts_the_newest_which_recomputes(caching: bool, resumed:
 
 
 def test_an_asynchronous_end_is_seen_a_step_late() -> None:
-    # One seat.  0 gets its tokens in steps 1 and 2 and keeps the seat in step 3, which computes nothing.
+    # One seat.  0 gets its tokens in steps 1 and 2 and keeps the seat in step 3, which computes
+    # nothing and so takes no time.
     limits = Limits(max_num_seqs=1)
     make = load((0.0, 4, 2), (0.0, 4, 1))
     late, early = Vllm(), SYNC
     assert scheduled(walked(late, make, Constant(1.0), limits)) == [{0: 4}, {0: 1}, {}, {1: 4}, {}]
     assert scheduled(walked(early, make, Constant(1.0), limits)) == [{0: 4}, {0: 1}, {1: 4}]
-    assert finished(served(late, make, Constant(1.0), limits)) == [2.0, 4.0]
+    assert finished(served(late, make, Constant(1.0), limits)) == [2.0, 3.0]
+    assert finished(served(late, make, Constant(1.0, empty=1.0), limits)) == [2.0, 4.0]
     assert finished(served(early, make, Constant(1.0), limits)) == [2.0, 3.0]
 
 

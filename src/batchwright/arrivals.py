@@ -8,10 +8,9 @@ from typing import Final
 
 from batchwright.errors import RequestError
 from batchwright.limits import Limits
-from batchwright.request import CANCELLED, COMING, NEW, Request
+from batchwright.request import CANCELLED, COMING, NEVER, NEW, Request
 
 AHEAD: Final = 256  # requests drawn from a source at once
-NEVER: Final = float("inf")
 
 
 def _arrival(r: Request) -> float:
@@ -57,7 +56,14 @@ class Arrivals:
             self.time = r.arrival
 
     def feed(self, source: Iterable[Request], since: float) -> None:
-        """Add the requests of `source`, drawn a few at a time, and then nobody else."""
+        """Add the requests of `source`, drawn a few at a time, and then nobody else.
+
+        Raises RequestError while the source before it is not used up, or if one runs backwards.
+        """
+        if self._last < NEVER:
+            raise RequestError(
+                "more requests are fed before the last ones have come; chain both, or advance first"
+            )
         self._source = iter(source)
         self._last = since
         self.is_closed = True

@@ -10,17 +10,18 @@ decode clock, and each decoding request its offset to it:
 A step that changes nothing costs O(1), whatever the batch size.
 
 The batch persists from step to step.  Policies edit it with moves (`admit`, `chunk`, `hold`,
-`preempt`, `release`, `wake_at`, `wake_after`); drivers, simulated or live, call `enqueue`,
-`cancel`, `measure`, `tick`, `fill`, `decode`, `stop`, `finish`.
+`preempt`, `release`, `pad`, `wake_at`, `wake_after`, and `reserve` and `grant` for policies that walk)
+and say with `decodes_run` whether decodes take part; drivers, simulated or live, call `enqueue`,
+`cancel`, `measure`, `tick`, `fill`, `decode`, `stop` or `keep_computing`, `finish`, `end_plan`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from math import isnan
 from typing import Final
 
-from batchwright.arrivals import NEVER
 from batchwright.blocks import Blocks
 from batchwright.errors import PolicyError
 from batchwright.limits import Limits
@@ -31,6 +32,7 @@ from batchwright.request import (
     ENDED,
     FINISHED,
     HELD,
+    NEVER,
     NO_BLOCKS,
     PADDED,
     PREFILLING,
@@ -54,11 +56,11 @@ class Batch:
     """Requests in flight on one replica.  Times in seconds, lengths in tokens."""
 
     __slots__ = (  # a misspelt setting is an error, interpreted or compiled
-        "_crossing", "_num_crossing", "_padding", "_padding_attention", "_seats", "blocks", "chunks", "clock",
-        "context",
-        "decodes_run", "draining", "edits", "has_preempted", "held", "is_reserved", "is_streamed",
-        "limits", "log", "now", "num_decoding", "num_padded", "num_waiting", "on_end", "overlap",
-        "predict", "prefilling", "running", "tick_count", "waiting", "wake_tick", "wake_time",
+        "_crossing", "_num_crossing", "_padding", "_padding_attention", "blocks", "chunks", "clock",
+        "context", "decodes_run", "draining", "edits", "has_preempted", "held", "is_reserved",
+        "is_streamed", "limits", "log", "max_running", "now", "num_decoding", "num_padded",
+        "num_waiting", "on_end", "overlap", "predict", "prefilling", "running", "tick_count", "waiting",
+        "wake_tick", "wake_time",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -78,6 +80,7 @@ class Batch:
         self.clock = 0  # steps so far in which decodes ran
         self.predict: Callable[[int], float] = _no_prediction  # the coming step with n more prompt tokens
         # Settings, which a policy makes when it begins.
+        self.max_running = limits.max_num_seqs
         self.overlap = False  # is a step planned before the last one's tokens are known?
         self.on_end = LEAVE
         self.is_streamed = True  # does the client see a token when its step ends?
@@ -92,7 +95,6 @@ class Batch:
         self._padding_attention = 0.0
         self.wake_time = NEVER
         self.wake_tick = -1  # none
-        self._seats = 0
         self._crossing = [0] * (2 * limits.block_size)  # decodes by block phase, twice
         self._num_crossing = 0  # decodes that take blocks as they grow
 
@@ -116,7 +118,9 @@ class Batch:
         return self.blocks.free - self.decode_blocks()
 
     def newest(self) -> Request:
-        """The running request that was admitted last."""
+        """The running request that was admitted last.  Raises PolicyError if none runs."""
+        if not self.running:
+            raise PolicyError("the policy asks for the newest request, but none runs; check num_running")
         return next(reversed(self.running))
 
     def decode_blocks(self) -> int:
@@ -170,15 +174,20 @@ class Batch:
         """Start the waiting request `r` with a chunk, on the cached blocks `hit`.
 
         `reserve`: tokens whose blocks are set aside now, to the end of the stay.
-        Raises PolicyError if `r` does not wait.
+        Raises PolicyError if `r` does not wait, or as many run as may.
         """
         if r.state != WAITING:
             raise PolicyError(f"request {r.id} is admitted, but does not wait; admit waiting requests only")
+        if len(self.running) >= self.max_running:
+            raise PolicyError(
+                f"request {r.id} is admitted beside {len(self.running)} that run, but max_running is "
+                f"{self.max_running}; wait until one has left"
+            )
         self.waiting.take(r)
         self.num_waiting -= 1
         r.state = PREFILLING
-        self._seats += 1
-        r.seat = self._seats
+        self.log.num_seats += 1
+        r.seat = self.log.num_seats
         self.running[r] = None
         self.prefilling[r] = None
         if hit:
@@ -195,7 +204,7 @@ class Batch:
 
         Raises PolicyError if `r` has a chunk already, lacks fewer tokens, or blocks are short.
         """
-        if tokens < 1 or r.planned > 0 or tokens > r.prompt + r.generated - r.computed:
+        if r.state != PREFILLING or r.planned > 0 or not 0 < tokens <= r.prompt + r.generated - r.computed:
             self._refuse_chunk(r, tokens)
         need = self.needs(r, tokens)
         if need > 0:
@@ -207,20 +216,32 @@ class Batch:
         self.edits += 1
 
     def pad(self, r: Request, tokens: int) -> None:
-        """Compute `tokens` tokens of padding behind the chunk of `r` in the coming step."""
+        """Compute `tokens` tokens of padding behind the chunk of `r` in the coming step.
+
+        Raises PolicyError if `r` has no chunk, or `tokens` is below 1.
+        """
+        if r.planned < 1 or tokens < 1:
+            raise PolicyError(
+                f"request {r.id} is padded by {tokens} tokens behind {r.planned}; pad a chunk by at least 1"
+            )
         past = r.computed + r.planned
         self._padding += tokens
         self._padding_attention += tokens * (past + tokens / 2)
 
     def grant(self, r: Request) -> None:
-        """Let the decode `r` take part in the coming step (walks only)."""
+        """Let the decode `r` take part in the coming step (walks only).
+
+        Raises PolicyError if `r` does not decode.
+        """
+        if r.state != DECODING:
+            raise PolicyError(f"request {r.id} is granted a step, but does not decode; grant decodes only")
         need = self.needs(r, 1)
         if need > 0:
             self.blocks.take(need)
         r.planned = 1
 
     def hold(self, r: Request) -> None:
-        """Let the decode `r` miss the coming step."""
+        """Let the decode `r` miss the coming step.  Raises PolicyError if `r` does not decode."""
         if r.state != DECODING:
             raise PolicyError(f"request {r.id} is held, but does not decode; hold decodes only")
         self._stop_clock(r)
@@ -254,7 +275,7 @@ class Batch:
         self._wait(r)
 
     def release(self, r: Request) -> None:
-        """Let `r`, which has all its tokens and stayed, leave the batch."""
+        """Let `r`, which has all its tokens and stayed, leave.  Raises PolicyError if it has not."""
         if r.state != ENDED and r.state != PADDED:
             raise PolicyError(f"request {r.id} is released, but has not ended; release ended requests only")
         free = self.blocks.free
@@ -263,13 +284,18 @@ class Batch:
         self.edits += 1
 
     def wake_at(self, seconds: float) -> None:
-        """Ask the policy again at the first step boundary at or after `seconds`."""
+        """Ask the policy again at the first step boundary at or after `seconds`.
+
+        Raises PolicyError if that is not a time.
+        """
+        if isnan(seconds):
+            raise PolicyError(f"the policy asks to be woken at {seconds} s; give a time, or do not ask")
         if seconds < self.wake_time:
             self.wake_time = seconds
 
     def wake_after(self, steps: int) -> None:
         """Ask the policy again when `steps` more steps have run.  Raises PolicyError below 1."""
-        if steps < 1:
+        if not isinstance(steps, int) or steps < 1:
             raise PolicyError(f"the policy asks to be woken after {steps} steps; give at least 1")
         tick = self.tick_count + steps
         if self.wake_tick < 0 or tick < self.wake_tick:
@@ -436,6 +462,8 @@ class Batch:
         r.reserved = total
 
     def _refuse_chunk(self, r: Request, tokens: int) -> None:
+        if r.state != PREFILLING:
+            raise PolicyError(f"request {r.id} is given a chunk, but does not prefill; admit it first")
         if r.planned > 0:
             raise PolicyError(f"request {r.id} has a chunk in the coming step; give it one chunk a step")
         raise PolicyError(

@@ -5,7 +5,7 @@ first].  Keyless blocks are interchangeable, so they need no identity: taking is
 and only keyed blocks are objects.  A key stands for all tokens up to the end of its block:
 
     shared blocks   the keys that the workload gave (`Request.prefix`), not negative
-    private blocks  -2 - (id << 20 | index): only the request itself can hit them again
+    private blocks  -2 - (id << 24 | index): only the request itself can hit them again
 
 Source: vLLM 0.32, `block_pool.py` and `kv_cache_manager.py`.
 """
@@ -19,6 +19,7 @@ from typing import Final
 from batchwright.errors import PolicyError
 from batchwright.request import NO_BLOCKS, Block, Request
 
+LONGEST_BITS: Final = 24  # of a block's index: a request has at most LONGEST tokens
 PRIVATE: Final = -1  # key of a run of blocks that nobody can hit again
 
 
@@ -152,7 +153,7 @@ class Blocks:
         r.blocks = NO_BLOCKS
 
     def _key(self, r: Request, j: int) -> int:
-        return r.prefix[j] if j < len(r.prefix) else -2 - (r.id << 20 | j)
+        return r.prefix[j] if j < len(r.prefix) else -2 - (r.id << LONGEST_BITS | j)
 
     def _insert(self, key: int, users: int) -> Block:
         block = Block(key, 1, users)

@@ -1,23 +1,29 @@
-"""Compare policies on one workload: the same requests, limits and cost for all."""
+"""Compare policies on one workload: the same requests, limits and cost for all.
+
+What the limits leave open is settled once, from the cost and the load: the KV blocks that the
+GPUs of a roofline hold, and the `max_model_len` that the load needs and the model allows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, Hosted, Roofline
-from batchwright.errors import InputError, nearest
+from batchwright.errors import InputError, LimitError, nearest
 from batchwright.limits import Limits
 from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
-from batchwright.report import as_json, table, text
+from batchwright.report import as_json, remarks, table, text
 from batchwright.run import Run
 from batchwright.simulator import Simulator
 from batchwright.workload import Workload
 
 SLICES = 200  # of the arrivals, after which progress is reported
+
+DEFAULTS: Final = {"static": "static", "dynamic": "dynamic", "continuous": "continuous"}
 
 Progress = Callable[[str, float], None]  # policy, share of the arrivals that have come
 
@@ -49,7 +55,7 @@ class Runs(Mapping[str, Run]):
 
     def table(self) -> str:
         """The summaries side by side, as text."""
-        return text(table(self))
+        return "\n".join([text(table(self)), *remarks(self, self.load)])
 
     def to_json(self) -> dict[str, Any]:
         """The summaries, with units in the names; the schema is in docs/json.md."""
@@ -66,9 +72,11 @@ def compare(
     """Run every policy on `load`.  A policy may be its text, such as `vllm@0.19`.
 
     What `limits` leaves open is taken from the cost and the load (see `settle`).
-    Raises LimitError if the KV cache cannot hold one request.
+    Raises LimitError if the KV cache cannot hold one request, InputError if no policy is given.
     """
-    chosen = policies or {"static": "static", "dynamic": "dynamic", "continuous": "continuous"}
+    chosen = DEFAULTS if policies is None else policies
+    if not chosen:
+        raise InputError("no policy is given; give some by name, or None for static, dynamic and continuous")
     settled = settle(limits or Limits(), cost, load)
     runs = {}
     for name, policy in chosen.items():
@@ -111,9 +119,11 @@ def _best_static(
     """The run with the lowest mean E2E over batch sizes 1, 2, 4... up to `max_num_seqs`."""
     sizes = [1 << i for i in range(limits.max_num_seqs.bit_length())]
     runs = [run(name, replace(policy, batch_size=size), load, cost, limits, progress) for size in sizes]
-    means = [found.summary.e2e.mean for found in runs]
-    best = means.index(min(means))
-    tried = f"1, 2, 4... {sizes[-1]}"
+    served = [i for i, found in enumerate(runs) if found.summary.e2e.is_defined]
+    if not served:
+        return runs[0]
+    best = min(served, key=lambda i: runs[i].summary.e2e.mean)
+    tried = ", ".join(str(size) for size in sizes)
     runs[best].note = f"{name}: batch_size is {sizes[best]}, which has the lowest mean E2E of {tried}"
     return runs[best]
 
@@ -123,15 +133,32 @@ def settle(limits: Limits, cost: CostModel, load: Workload) -> Limits:
 
     num_kv_blocks   what the memory of a roofline's GPUs holds; else memory is not modelled
     max_model_len   the longest prompt + `max_tokens` of the load, at most what a roofline's model allows
+
+    Raises LimitError if `max_model_len` is over what the model allows, or does not fit the blocks.
     """
     if limits.num_kv_blocks is None:
         limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
+    most = longest_model_len(cost)
     if limits.max_model_len is None:
         needed = int((load.prompt + load.max_tokens).max())
-        device = _device(cost)
-        most = device.model.max_position_embeddings if isinstance(device, Roofline) else needed
-        limits = replace(limits, max_model_len=min(needed, most))
+        limits = replace(limits, max_model_len=needed if most is None else min(needed, most))
+    else:
+        check_model_len(limits.max_model_len, most)
     return limits
+
+
+def longest_model_len(cost: CostModel) -> int | None:
+    """`max_position_embeddings` of the model of `cost`; None if it has none."""
+    device = _device(cost)
+    return device.model.max_position_embeddings if isinstance(device, Roofline) else None
+
+
+def check_model_len(given: int, most: int | None) -> None:
+    """Raises LimitError if `max_model_len` is over what the model allows."""
+    if most is not None and given > most:
+        raise LimitError(
+            f"max_model_len {given} is over max_position_embeddings {most} of the model; lower it"
+        )
 
 
 def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = 0.92) -> int | None:

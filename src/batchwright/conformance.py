@@ -3,8 +3,8 @@
     python -m batchwright.conformance FILE...
 
 prints one line per file: identical, with the decisions and steps counted, or the first step
-that differs, both sides.  Exits 0 only if every file is identical.  One logical step takes one
-second (`Constant(1)`), and quiet steps are skipped.
+that differs, both sides.  Exits 0 only if every file is identical.  Every call of the scheduler
+takes one second (`Constant(1)`, those that find nothing too), and quiet steps are skipped.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from batchwright.simulator import Simulator
 
 GROUP = 1 << 20  # keys of one prefix group
 VLLM_FLAGS = (
-    "max_num_active_seqs", "enable_chunked_prefill", "long_prefill_token_threshold",
-    "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl", "watermark", "policy",
+    "max_num_scheduled_tokens", "max_num_active_seqs", "enable_chunked_prefill",
+    "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive",
+    "scheduler_reserve_full_isl", "watermark", "policy",
 )  # fmt: skip
 
 Row = dict[str, Any]
@@ -89,7 +90,7 @@ def replay(recording: Row, skip: bool = True) -> Simulator:
     )
     flags = {name: config[name] for name in VLLM_FLAGS if config.get(name) is not None}
     policy = Vllm(async_scheduling=config.get("async_scheduling", False), **flags)
-    simulator = Simulator(policy, Constant(1.0), limits, skip=skip)
+    simulator = Simulator(policy, Constant(1.0, empty=1.0), limits, skip=skip)
     simulator.run(requests(recording))
     return simulator
 
@@ -183,7 +184,7 @@ def _load(path: str) -> Row:
         recording: Row = json.loads(Path(path).read_text())
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give a recording") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not JSON ({error}); give a recording") from None
     if not isinstance(recording, dict):
         raise InputError(f"{path}: is {type(recording).__name__}, not an object; give a recording")

@@ -16,8 +16,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from math import inf, isfinite
-from typing import Any, Protocol, SupportsFloat
+from math import inf
+from typing import Any, Final, Protocol, SupportsFloat
 
 from batchwright import hardware
 from batchwright.errors import CostError
@@ -25,6 +25,8 @@ from batchwright.hardware import Gpu, Model
 from batchwright.hardware.roofline import FIXED_SECONDS, MBU, MFU
 from batchwright.step import Step
 
+GREATEST: Final = 1e6  # seconds, of a step or of one of its tokens
+FASTEST: Final = 1e40  # bytes/s of a link
 Stretch = Callable[[Step, int], float]  # seconds of so many quiet steps
 
 
@@ -43,19 +45,26 @@ CostModel = Cost | Callable[[Step], float]
 
 @dataclass(frozen=True, init=False, repr=False)
 class Constant:
-    """Every step takes the same seconds.  Raises CostError unless they are finite and greater than 0."""
+    """Every step takes the same seconds, but for one that computes nothing, which takes `empty`.
+
+    Raises CostError unless the seconds are finite and greater than 0, and `empty` is not negative.
+    """
 
     each: float
+    empty: float
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, empty: float = 0.0) -> None:
         _check_positive("constant", "seconds", seconds)
+        _check_not_negative("constant", "empty", empty)
         object.__setattr__(self, "each", float(seconds))
+        object.__setattr__(self, "empty", float(empty))
 
     def __repr__(self) -> str:
-        return f"Constant(seconds={self.each!r})"
+        empty = f", empty={self.empty!r}" if self.empty else ""
+        return f"Constant(seconds={self.each!r}{empty})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Constant, (self.each,)
+        return Constant, (self.each, self.empty)
 
     def seconds(self, step: Step) -> float:
         return self.each
@@ -158,7 +167,7 @@ class Roofline:
         hardware.check_tp(shape, tp)
         speed = card.link if link is None else link
         for name, value in (("mfu", mfu), ("mbu", mbu), ("link", speed), ("fixed_seconds", fixed_seconds)):
-            _check_positive("roofline", name, value)
+            _check_positive("roofline", name, value, FASTEST if name == "link" else GREATEST)
             object.__setattr__(self, name, float(value))
         if mfu > 1 or mbu > 1:
             raise CostError(f"mfu {mfu} or mbu {mbu} of roofline is over 1; both are fractions of the peak")
@@ -335,8 +344,11 @@ def stretch_of(cost: CostModel, overlap: bool = False) -> Stretch:
     The function never changes the step, and raises CostError on a time that is not finite and
     greater than 0.  A cost with neither `stretch` nor `seconds` must be callable.
     """
-    if overlap and isinstance(cost, Hosted):
-        return cost.overlapped
+    if isinstance(cost, Hosted):
+        own = Hosted(cost.cost, cost.base, cost.per_running)  # whose sums nobody else adds to
+        return own.overlapped if overlap else own.stretch
+    if isinstance(cost, type):
+        raise CostError(f"{cost.__name__} is a class, not a cost model; make an object of it")
     closed = _closed_form(cost)
     if closed is not None:
         return closed
@@ -344,6 +356,16 @@ def stretch_of(cost: CostModel, overlap: bool = False) -> Stretch:
     if not callable(seconds):
         raise CostError(f"{cost!r} is no cost model; give one with seconds(step), or a function of a step")
     return RunningSum(seconds).stretch
+
+
+def empty_seconds(cost: CostModel) -> float:
+    """Seconds of a step that computes nothing: the device rests, so a cost model is not asked.
+
+    Such a step only preempts, or waits for the ends of the one before (asynchronous scheduling).
+    """
+    if isinstance(cost, Hosted):
+        return cost.base + empty_seconds(cost.cost)
+    return cost.empty if isinstance(cost, Constant) else 0.0
 
 
 def _closed_form(cost: Any) -> Stretch | None:
@@ -379,11 +401,11 @@ def _checked(value: object, step: Step) -> float:
     )
 
 
-def _check_positive(model: str, name: str, value: float) -> None:
-    if not (isfinite(value) and value > 0):
-        raise CostError(f"{name} of {model} is {value}, but must be finite and greater than 0")
+def _check_positive(model: str, name: str, value: float, most: float = GREATEST) -> None:
+    if not 0 < value <= most:
+        raise CostError(f"{name} of {model} is {value}, but must be greater than 0 and at most {most:g}")
 
 
 def _check_not_negative(model: str, name: str, value: float) -> None:
-    if not (isfinite(value) and value >= 0):
-        raise CostError(f"{name} of {model} is {value}, but must be finite and at least 0")
+    if not 0 <= value <= GREATEST:
+        raise CostError(f"{name} of {model} is {value}, but must be at least 0 and at most {GREATEST:g}")

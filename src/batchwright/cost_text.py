@@ -38,7 +38,7 @@ _KINDS: Final = {  # "a number" for all others
     "cost": "a cost model",
 }
 _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
-    "constant": ("seconds",),
+    "constant": ("seconds", "empty"),
     "linear": ("base", "prefill", "decode", "context", "prefill_attention"),
     "roofline": ("gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds"),
     "hosted": ("cost", "base", "per_running"),

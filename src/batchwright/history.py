@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from batchwright.errors import InputError
 from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY, Log
 
 
@@ -58,6 +59,7 @@ def stays(log: Log) -> list[Stay]:
 def steps(log: Log, num_blocks: int, block_size: int, pads: bool = False) -> list[EngineStep]:
     """Every step of a run that has ended, in order; `num_blocks`, `block_size`: of its KV cache.
 
+    Raises InputError if requests still have seats.
     `pads`: requests that have ended are computed until they leave (`Batch.on_end` is PAD).
     """
     return _Expansion(log, num_blocks, block_size, pads).run()
@@ -80,6 +82,8 @@ class _Expansion:
     def run(self) -> list[EngineStep]:
         found = stays(self.log)
         ids = {stay.seat: stay.id for stay in found if stay.seat > 0}
+        if len(ids) < self.log.num_seats:
+            raise InputError("the run is not over: requests have seats; drain it and advance to the end")
         done: dict[int, int] = defaultdict(int)  # prompt tokens by seat, last chunks left out
         chunks = self.log.column("chunks")
         for i in range(0, len(chunks), 3):

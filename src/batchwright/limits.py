@@ -8,6 +8,7 @@ from typing import Final
 from batchwright.errors import LimitError
 from batchwright.request import LONGEST
 
+LARGEST_BLOCK: Final = 1 << 16  # tokens
 UNLIMITED: Final = 1 << 40  # KV blocks of a server whose memory is not modelled
 
 
@@ -51,6 +52,10 @@ class Limits:
                 f"{self.max_num_batched_tokens}, the tokens of one step; "
                 "lower max_num_seqs or raise max_num_batched_tokens"
             )
+        if self.block_size > LARGEST_BLOCK:
+            raise LimitError(f"block_size {self.block_size} is over {LARGEST_BLOCK}; lower it")
+        if self.blocks > UNLIMITED:
+            raise LimitError(f"num_kv_blocks {self.num_kv_blocks} is over {UNLIMITED}; lower it")
         longest = self.max_model_len
         if longest is not None and longest > self.blocks * self.block_size:
             raise LimitError(

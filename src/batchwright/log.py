@@ -9,7 +9,8 @@ Recording must cost next to nothing, so the log is flat lists of numbers; everyt
     held                 tick, seat        a decode missed the step
     paused               tick              no decode ran in the step
     jumps, jump_times    tick, and the second at which it began after an idle time
-    stays                one row of `STAY` per stay of a request in the batch
+    stays                one row of `STAY` per way out: a stay in the batch, or a wait that ended
+                         without one (DROPPED, or ABORTED with seat 0)
     first_token, finished   seconds of both, per stay that ended with its last token
 
 Ticks count steps from 0.  A stay lasts from admission to a preemption or the end: it decodes
@@ -41,7 +42,7 @@ NEXT_PACKING: Final = 4000
 
 
 class Log:
-    """What happened on one replica.  `column` and `seconds` read it."""
+    """What happened on one replica.  `column` and `seconds` read it; jumps are read as they are."""
 
     def __init__(self, free: int = 0) -> None:
         self._free = free  # blocks
@@ -52,6 +53,7 @@ class Log:
         self.chunks: list[int] = []
         self.held: list[int] = []
         self.paused: list[int] = []
+        self.num_seats = 0  # given to requests so far
         self.jumps: list[int] = []
         self.jump_times: list[float] = []
         self.first_token: list[float] = []
@@ -184,4 +186,4 @@ class Log:
 
 
 def _stopped(r: Request) -> int:
-    return r.until if r.stopped == 0 or r.stopped > r.until else r.stopped
+    return r.until if r.stopped == 0 else r.stopped

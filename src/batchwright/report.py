@@ -1,4 +1,7 @@
-"""Results as a table and as JSON."""
+"""Results as a table and as JSON: three digits for people, all of them for programs.
+
+Nothing that does not apply is shown as 0: it is `n/a` in the table, null in JSON.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 NOT_APPLICABLE = "n/a"
+BEHIND = 1.1  # times the span of the arrivals
 CAPTION = "Clients of a batch that is not streamed see all tokens when it ends: TTFT = E2E, no TPOT."
 
 
@@ -34,10 +38,19 @@ def table(runs: Mapping[str, Run]) -> Table:
     summaries = [run.summary for run in runs.values()]
     for title, cells in _rows(summaries):
         result.add_row(title, *cells)
-    if any(not run.is_streamed for run in runs.values()):
-        result.caption = CAPTION
-        result.caption_justify = "left"
     return result
+
+
+def remarks(runs: Mapping[str, Run], load: Workload) -> list[str]:
+    """What the numbers alone do not say."""
+    found = [CAPTION] if any(not run.is_streamed for run in runs.values()) else []
+    for name, run in runs.items():
+        if load.span > 0 and run.summary.duration > BEHIND * load.span:
+            took, came = _seconds(run.summary.duration), _seconds(load.span)
+            found.append(
+                f"{name} falls behind: it takes {took} for {came} of arrivals; its waits grow with the trace."
+            )
+    return found
 
 
 def text(result: Table, width: int = 110) -> str:
@@ -61,11 +74,13 @@ def as_json(load: Workload, limits: Limits, runs: Mapping[str, Run]) -> dict[str
             "sha256": load.digest,
         },
         "limits": asdict(limits),
-        "policies": {name: _json_row(run.summary) for name, run in runs.items()},
+        "notes": [run.note for run in runs.values() if run.note],
+        "policies": {name: _json_row(run) for name, run in runs.items()},
     }
 
 
-def _json_row(summary: Summary) -> dict[str, Any]:
+def _json_row(run: Run) -> dict[str, Any]:
+    summary = run.summary
     return {
         "num_requests": summary.num_requests,
         "num_finished": summary.num_finished,
@@ -121,14 +136,21 @@ def _seconds(value: float) -> str:
     if isnan(value):
         return NOT_APPLICABLE
     if value < 0.9995:  # what rounds to 1,000 ms is 1 s
-        return f"{value * 1e3:.3g} ms"
-    return f"{value:.3g} s" if value < 999.5 else f"{value:,.0f} s"
+        return f"{_three(value * 1e3)} ms"
+    return f"{_three(value)} s"
 
 
 def _amount(value: float) -> str:
     if isnan(value):
         return NOT_APPLICABLE
-    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+    return _three(value)
+
+
+def _three(value: float) -> str:
+    """Three significant digits, trailing zeros too; all digits before the point."""
+    if value >= 999.5:
+        return f"{value:,.0f}"
+    return f"{value:#.3g}".rstrip(".") if value else "0"
 
 
 def _share(value: float) -> str:

@@ -1,8 +1,10 @@
 """One request and the states that it goes through.
 
     WAITING -> PREFILLING -> DECODING -> FINISHED
-                                 |
-                                 +-> ENDED or PADDED -> FINISHED
+       ^           |          |    |
+       +-- preempted ---------+    +-> ENDED or PADDED -> FINISHED
+                                   +-> HELD -> DECODING
+    CANCELLED from any of these, when the client has gone
 
 Three kinds of requests stay without gaining a token, and have three states:
 
@@ -28,6 +30,8 @@ PADDED: Final = 5
 FINISHED: Final = 6
 CANCELLED: Final = 7
 
+LAST_ID: Final = 1 << 38  # so that ids and block indices share one 63-bit key
+NEVER: Final = inf  # seconds
 NEW: Final = -1  # not known to any simulator
 COMING: Final = -2  # submitted, but it has not come yet
 
@@ -80,8 +84,14 @@ class Request:
         prefix: array[int] = NO_KEYS,
         client: int = 0,
     ) -> None:
-        if not (0.0 <= arrival < inf and 0 < prompt <= LONGEST and 0 < output <= LONGEST):
+        if not (0.0 <= arrival < inf and 0 < prompt <= LONGEST and 0 < output <= LONGEST) or (
+            not 0 <= id < LAST_ID
+        ):
             _refuse(id, arrival, prompt, output)
+        if not (isinstance(prompt, int) and isinstance(output, int)):
+            raise RequestError(f"request {id}: lengths {prompt!r} and {output!r} must be whole numbers (int)")
+        if prefix and min(prefix) < 0:
+            raise RequestError(f"request {id}: prefix key {min(prefix)} is negative; give keys of at least 0")
         self.id = id
         self.arrival = arrival
         self.prompt = prompt
@@ -124,6 +134,8 @@ class Request:
 
 
 def _refuse(id: int, arrival: float, prompt: int, output: int) -> None:
+    if not 0 <= id < LAST_ID:
+        raise RequestError(f"request {id}: its id is outside 0 to {LAST_ID - 1}; give another")
     if not 0.0 <= arrival < inf:
         raise RequestError(f"request {id}: arrival {arrival} is not a time; give seconds of at least 0")
     name, tokens = ("prompt", prompt) if not 0 < prompt <= LONGEST else ("output", output)

@@ -1,14 +1,23 @@
-"""One policy on one workload: what it did, as columns made from its log when they are asked for."""
+"""One policy on one workload: what it did, as columns made from its log when they are asked for.
+
+    mean batch    = sum of all stays / busy time          (seconds of requests that run)
+    KV occupancy  = sum of taken share * seconds / busy time, over the stretches
+    throughput    = tokens of finished requests / (last end - first arrival)
+
+Busy time is the time in which steps run.  Blocks are taken evenly inside a stretch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
 from batchwright.batch import PAD
+from batchwright.errors import InputError, nearest
 from batchwright.history import EngineStep, steps
 from batchwright.limits import UNLIMITED
 from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY
@@ -16,6 +25,8 @@ from batchwright.metrics import Difference, Numbers, Spread, paired, spread, tpo
 from batchwright.simulator import Simulator
 from batchwright.step import Step
 from batchwright.workload import Workload
+
+METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,7 @@ class Summary:
     num_requests: int
     num_finished: int
     num_rejected: int
-    num_cut: int  # outputs that ended at max_model_len
+    num_cut: int  # outputs that ended at max_model_len (the workload has cut those over max_tokens)
     num_preemptions: int
     num_steps: int
     num_decisions: int
@@ -43,7 +54,8 @@ class Summary:
     mean_batch: float
     kv_occupancy: float
     kv_peak: float
-    hit_rate: float  # share of prompt tokens found in the prefix cache when first admitted
+    hit_rate: float  # share of prompt tokens found in the prefix cache when first admitted; nan if
+    # caching is off or the workload says of no prompt how it begins
 
 
 class Run:
@@ -60,6 +72,8 @@ class Run:
         self.rejected = simulator.rejected
         self.num_cut = simulator.num_cut
         self.num_decisions = simulator.num_decisions
+        self.caches = simulator.batch.blocks.caching and load.has_prefixes
+        self.log.pack()
         self._stretch: Callable[[Step, int], float] = simulator.stretch
 
     def requests(self) -> dict[str, Numbers]:
@@ -67,11 +81,11 @@ class Run:
 
         Times in seconds from the first arrival, lengths in tokens.
         """
-        return dict(self._requests)
+        return _read_only(self._requests)
 
     def steps(self) -> dict[str, Numbers]:
         """One row per step, in order."""
-        return dict(self._steps)
+        return _read_only(self._steps)
 
     @cached_property
     def summary(self) -> Summary:
@@ -103,7 +117,12 @@ class Run:
         )
 
     def __sub__(self, other: Run) -> RunDifference:
-        """The paired difference to a run of the same workload."""
+        """The paired difference to a run of the same workload.  Raises InputError on another."""
+        if self.load != other.load:
+            raise InputError(
+                f"{self.name} ran on {self.load.name}, {other.name} on another load, {other.load.name}; "
+                "compare runs of one workload"
+            )
         return RunDifference(self, other)
 
     # --- columns --------------------------------------------------------------
@@ -229,7 +248,7 @@ class Run:
         """Cached tokens over prompt tokens, in the first stay of every request that was admitted."""
         ids = self._stays["id"][self._is_admitted]
         cached = self._stays["cached"][self._is_admitted]
-        if len(ids) == 0:
+        if len(ids) == 0 or not (self.caches or cached.any()):
             return np.nan
         order = np.lexsort((self._stays["seat"][self._is_admitted], ids))
         ids, first = np.unique(ids[order], return_index=True)
@@ -250,6 +269,12 @@ class Run:
         )
 
 
+def _read_only(columns: dict[str, Numbers]) -> dict[str, Numbers]:
+    for column in columns.values():
+        column.setflags(write=False)
+    return dict(columns)
+
+
 @dataclass(frozen=True)
 class RunDifference:
     """Request by request, how much longer `a` takes than `b`."""
@@ -258,12 +283,14 @@ class RunDifference:
     b: Run
 
     def metric(self, name: str) -> Difference:
-        """`name`: ttft_s, tpot_s or e2e_s."""
+        """`name`: ttft_s, tpot_s or e2e_s.  Raises InputError on another."""
+        if name not in METRICS:
+            raise InputError(f"no metric is called {name!r}{nearest(name, METRICS)}")
         return paired(self.a.requests()[name], self.b.requests()[name])
 
     def __str__(self) -> str:
         lines = [f"{self.a.name} - {self.b.name}, mean of paired differences with 95 % interval"]
-        for name, title in (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "E2E")):
+        for name, title in METRICS.items():
             found = self.metric(name)
             if np.isnan(found.mean):
                 lines.append(f"  {title}  not applicable")

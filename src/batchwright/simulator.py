@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from math import isfinite
+from math import isfinite, isnan
 
-from batchwright.arrivals import NEVER, Arrivals
+from batchwright.arrivals import Arrivals
 from batchwright.batch import LEAVE, PAD, Batch
 from batchwright.contract import Begins, Policy
-from batchwright.cost import CostModel, Linear, stretch_of
+from batchwright.cost import CostModel, Linear, empty_seconds, stretch_of
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
 from batchwright.log import Log
-from batchwright.request import DECODING, NEW, Request
+from batchwright.request import DECODING, NEVER, NEW, Request
 from batchwright.step import Step
 
 BARREN = 1000  # steps that may come to nothing before a token does, beside one per request
@@ -34,7 +34,7 @@ def _seat(r: Request) -> int:
 
 def _shown(seconds: float) -> float:
     """To the microsecond, for messages."""
-    return round(seconds, 6)
+    return round(seconds, 6) if isfinite(seconds) else seconds
 
 
 class Simulator:
@@ -57,12 +57,14 @@ class Simulator:
         self._ask = self._begun(policy)
         self.stretch: Callable[[Step, int], float] = stretch_of(cost, self.batch.overlap)
         self._linear = cost if isinstance(cost, Linear) else None
+        self._empty = empty_seconds(cost)
         self.batch.predict = self._predict
         self.skip = skip and not audit
         self._audit = audit
         self.num_decisions = 0
         self._arrivals = Arrivals(self.batch.limits)
-        self._cancels: list[tuple[float, int, Request]] = []  # a heap
+        self._cancels: list[tuple[float, int, Request]] = []  # a heap: when, how many before it, who
+        self._num_cancels = 0
         self._alarm = NEVER  # the next timed event
         self._horizon = 0.0  # what comes earlier comes too late
         self._in_flight = NEVER  # end of the edited step that is running
@@ -70,6 +72,7 @@ class Simulator:
         self._barren = 0  # steps since the last token that came to nothing
         self._anchor = 0.0  # start of the quiet stretch
         self._length = 0  # its steps so far; 0: a new one starts
+        self._holds = False  # does the policy's last answer still hold, after a pause of `advance`?
         self._is_quiet = False  # has the policy nothing to edit until the next event? (audit)
         self._done: list[Request] = []  # their last token came with the step that has just run
         self._ended: list[Request] = []  # their last token is out, but not yet seen (overlap)
@@ -78,6 +81,8 @@ class Simulator:
 
     def _begun(self, policy: Policy | Begins) -> Policy:
         """Who is asked.  Raises PolicyError if that is nobody, or its settings contradict each other."""
+        if isinstance(policy, type):
+            raise PolicyError(f"{policy.__name__} is a class, not a policy; make an object of it, with ()")
         asked = policy.begin(self.batch) if isinstance(policy, Begins) else policy
         if not callable(asked):
             raise PolicyError(
@@ -115,7 +120,8 @@ class Simulator:
     def submit(self, r: Request) -> None:
         """Let `r` arrive at `r.arrival`.
 
-        Raises RequestError if that is in the past, or if the KV cache cannot hold `r`.
+        Raises RequestError if that is in the past or after `drain`, if `r` has been submitted
+        before, or if the KV cache cannot hold it.
         """
         if r.arrival < self._horizon:
             raise RequestError(
@@ -128,13 +134,18 @@ class Simulator:
         self._set_alarm()
 
     def cancel(self, r: Request, at: float | None = None) -> None:
-        """Let the client of `r` go at `at` seconds (None: now).  Raises RequestError in the past."""
+        """Let the client of `r` go at `at` seconds (None: now), or when it comes, if that is later.
+
+        Raises RequestError if that is in the past.
+        """
         instant = self._horizon if at is None else at
         if not isfinite(instant) or instant < self._horizon:
             raise RequestError(
-                f"request {r.id} is cancelled at {instant} s, but the clock is at {self._horizon} s"
+                f"request {r.id} is cancelled at {instant} s, but the clock is at {self._horizon} s; "
+                "give a later time"
             )
-        heappush(self._cancels, (max(instant, r.arrival), r.id, r))
+        self._num_cancels += 1
+        heappush(self._cancels, (max(instant, r.arrival), self._num_cancels, r))
         self._set_alarm()
 
     def drain(self) -> None:
@@ -146,7 +157,9 @@ class Simulator:
         """Serve `requests`, which come in order of arrival, and nobody else after them.
 
         They are drawn a few at a time, so a generator of millions costs no memory.
+        Raises RequestError if they run backwards, or the ones fed before have not all come.
         """
+        self.batch.draining = False
         self._arrivals.feed(requests, self._horizon)
         self._set_alarm()
         self._drain_batch()
@@ -159,8 +172,11 @@ class Simulator:
     def advance(self, until: float = NEVER) -> None:
         """Run every step that ends by `until`; the one that is running then stays in flight.
 
-        Raises PolicyError if the policy leaves requests waiting for ever.
+        Raises PolicyError if the policy leaves requests waiting for ever or breaks a rule, RequestError
+        if a request is cancelled that was never submitted, CostError on an impossible step time.
         """
+        if isnan(until):
+            raise RequestError("the simulator is told to advance until nan; give a time")
         b = self.batch
         is_running = self._resume(until)
         while is_running and b.now < until:
@@ -169,7 +185,9 @@ class Simulator:
             if not b.running and b.num_waiting == 0:
                 is_running = self._jump(until)
                 continue
-            self._decide()
+            if not self._holds:
+                self._decide()
+            self._holds = False
             if b.edits > 0:
                 is_running = self._edited_step(until)
             elif (b.num_decoding > 0 and b.decodes_run) or self._ended:
@@ -210,6 +228,7 @@ class Simulator:
     def _interrupt(self) -> None:
         """Something happened: the stretch ends, and the policy may edit again."""
         self._length = 0
+        self._holds = False
         self._is_quiet = False
 
     # --- deciding -------------------------------------------------------------
@@ -256,7 +275,8 @@ class Simulator:
                 f"policy starves {b.num_waiting + len(b.running)} requests at {_shown(b.now)} s: no step "
                 "runs and nothing more can happen; admit a request, or ask to be woken with wake_at"
             )
-        return self._jump(until)
+        self._holds = not self._jump(until)
+        return not self._holds
 
     def _jump(self, until: float) -> bool:
         """Let time pass to the next timed event, at most to `until`; False if there is none by then."""
@@ -282,7 +302,9 @@ class Simulator:
         elif b.has_preempted or not b.chunks:
             self._check_progress()
         b.measure(self._step)
-        if self._linear is not None:
+        if not b.chunks and self._step.num_decodes == 0 and self._step.padded_rows == 0:
+            self._in_flight = b.now + self._empty  # the device has nothing to run
+        elif self._linear is not None:
             self._in_flight = b.now + self._linear.stretch(self._step, 1)
         else:
             self._in_flight = b.now + self.stretch(self._step, 1)
@@ -336,16 +358,13 @@ class Simulator:
         steps = 1
         if self.skip and not self._ended:
             steps = b.quiet_steps(self._until_due())
-        end = self._at(steps)
+        end = self._at(steps) if b.num_decoding > 0 else b.now + self._empty
         if steps > 1 and end >= self._alarm:
             steps = self._steps_to(self._alarm, steps, end)
             end = self._at(steps)
         if end > until:
-            steps = self._steps_to(until, steps, end)
-            end = self._at(steps)
-            if end > until:
-                steps -= 1
-                end = self._at(steps)
+            self._holds = True
+            steps, end = self._steps_by(until, steps, end)
             if steps == 0:
                 return False
         is_new = self._length == 0
@@ -391,6 +410,15 @@ class Simulator:
         while steps > 1 and self._at(steps - 1) >= instant:
             steps -= 1
         return steps
+
+    def _steps_by(self, until: float, most: int, end: float) -> tuple[int, float]:
+        """The most steps, fewer than `most` (which end at `end`), that end by `until`, and their end."""
+        if most == 1:
+            return 0, self.batch.now
+        steps = self._steps_to(until, most, end)
+        if self._at(steps) > until:
+            steps -= 1
+        return steps, self._at(steps)
 
     def _end(self) -> None:
         """A stretch has ended with a wake-up, or under audit."""

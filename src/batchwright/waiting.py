@@ -21,11 +21,13 @@ class Waiting:
     def __init__(self, key: Key | None = None) -> None:
         self._key = key
         self._line: deque[Request] = deque()  # first come, first served
-        self._heap: list[tuple[tuple[float, ...], Request]] = []  # by key
+        self._heap: list[tuple[tuple[float, ...], int, Request]] = []  # by key, then who was pushed first
+        self._pushed = 0
 
     def push(self, r: Request) -> None:
         if self._key is not None:
-            heappush(self._heap, (self._key(r), r))
+            self._pushed += 1
+            heappush(self._heap, (self._key(r), self._pushed, r))
         elif r.preemptions > 0:
             self._line.appendleft(r)
         else:
@@ -33,12 +35,12 @@ class Waiting:
 
     def first(self) -> Request:
         """Who is admitted next.  Raises IndexError if nobody waits."""
-        return self._line[0] if self._key is None else self._heap[0][1]
+        return self._line[0] if self._key is None else self._heap[0][2]
 
     def head(self, count: int) -> list[Request]:
         """The first `count` requests, or all if fewer wait."""
         if self._key is not None:
-            return [r for _, r in nsmallest(count, self._heap)]
+            return [r for _, _, r in nsmallest(count, self._heap)]
         return [self._line[i] for i in range(min(count, len(self._line)))]
 
     def take(self, r: Request) -> None:
@@ -54,5 +56,5 @@ class Waiting:
         if self._key is None:
             self._line.remove(r)
             return
-        self._heap = [pair for pair in self._heap if pair[1] is not r]
+        self._heap = [entry for entry in self._heap if entry[2] is not r]
         heapify(self._heap)

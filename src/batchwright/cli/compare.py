@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +14,22 @@ import numpy as np
 
 from batchwright import hardware
 from batchwright.cli.policy_file import load_policy, named
-from batchwright.comparison import Progress, Runs, kv_blocks, run, settle
+from batchwright.comparison import (
+    Progress,
+    Runs,
+    check_model_len,
+    kv_blocks,
+    longest_model_len,
+    run,
+    settle,
+)
 from batchwright.cost import CostModel, Hosted, Roofline
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
 from batchwright.policies import policies as policies_of
-from batchwright.report import table
+from batchwright.report import remarks, table
+from batchwright.run import Run
 from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
@@ -92,7 +101,10 @@ def _load(settings: Settings) -> Workload:
     if settings.requests is None:
         return load
     if not 1 <= settings.requests <= len(load):
-        raise InputError(f"--requests is {settings.requests}, but {load.name} has 1 to {len(load)}")
+        raise InputError(
+            f"--requests is {settings.requests}, but {load.name} has {len(load)} requests; "
+            f"give 1 to {len(load)}"
+        )
     return load.head(settings.requests)
 
 
@@ -119,8 +131,10 @@ def _cost(settings: Settings) -> tuple[CostModel, str, list[str]]:
     defaults = ", ".join(flag for flag, value in flags if value is None)
     name = f"roofline of {model} on {tp} x {gpu}"
     said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
-    host = "host 20 us + 7.5 us per running request and step, hidden by asynchronous scheduling"
-    return Hosted(Roofline(gpu, model, tp)), f"hosted {name}", [f"{said}; {host}"]
+    cost = Hosted(Roofline(gpu, model, tp))
+    base, each = cost.base * 1e6, cost.per_running * 1e6
+    host = f"the host takes {base:g} us + {each:g} us per running request a step, hidden by async scheduling"
+    return cost, f"hosted {name}", [said, host]
 
 
 def _limits(settings: Settings, cost: CostModel, load: Workload) -> tuple[Limits, list[str]]:
@@ -129,13 +143,14 @@ def _limits(settings: Settings, cost: CostModel, load: Workload) -> tuple[Limits
     is_large = isinstance(device, Roofline) and _is_large(device.gpu)
     seqs, tokens = settings.max_num_seqs, settings.max_num_batched_tokens
     notes = []
-    reason = "vLLM's default on this GPU" if isinstance(device, Roofline) else "vLLM's default on small GPUs"
-    if seqs is None:
-        seqs = 1024 if is_large else 256
-        notes.append(f"max_num_seqs is {seqs}, {reason}")
+    reason = "vLLM's default on this GPU" if isinstance(device, Roofline) else "vLLM's default below 70 GiB"
     if tokens is None:
         tokens = 8192 if is_large else 2048
         notes.append(f"max_num_batched_tokens is {tokens}, {reason}")
+    if seqs is None:
+        seqs = min(1024 if is_large else 256, max(tokens, 1))
+        bound = ", at most max_num_batched_tokens" if seqs == tokens else ""
+        notes.append(f"max_num_seqs is {seqs}, {reason}{bound}")
     limits = Limits(
         max_num_seqs=seqs,
         max_num_batched_tokens=tokens,
@@ -144,11 +159,19 @@ def _limits(settings: Settings, cost: CostModel, load: Workload) -> tuple[Limits
     )
     limits, kv_note = _kv(settings, cost, limits)
     notes.append(kv_note)
-    _check_model_len(settings.max_model_len, device)
+    if settings.max_model_len is not None:
+        check_model_len(settings.max_model_len, longest_model_len(cost))
     limits = settle(replace(limits, max_model_len=settings.max_model_len), cost, load)
     if settings.max_model_len is None:
-        notes.append(f"max_model_len is {limits.max_model_len}, as the load needs and the model allows")
+        notes.append(_model_len_note(limits.longest, load))
     return limits, notes
+
+
+def _model_len_note(longest: int, load: Workload) -> str:
+    needed = int((load.prompt + load.max_tokens).max())
+    if longest >= needed:
+        return f"max_model_len is {longest}, which the workload needs"
+    return f"max_model_len is {longest}, the most that the model allows; the workload needs {needed}"
 
 
 def _kv(settings: Settings, cost: CostModel, limits: Limits) -> tuple[Limits, str]:
@@ -171,22 +194,12 @@ def _kv(settings: Settings, cost: CostModel, limits: Limits) -> tuple[Limits, st
     given = DEFAULT_UTILIZATION if utilization is None else utilization
     blocks_found = kv_blocks(limits, cost, given)
     if blocks_found is None:
-        return limits, "KV memory is not modelled; give --num-gpu-blocks-override, or --gpu and --model"
+        return limits, "KV memory is not modelled with --cost; give --num-gpu-blocks-override"
     tokens = blocks_found * limits.block_size
     return replace(limits, num_kv_blocks=blocks_found), (
         f"{blocks_found} KV blocks of {limits.block_size} ({tokens} tokens) fit the GPU memory at "
         f"gpu_memory_utilization {given}{'' if utilization is not None else ' (default)'}"
     )
-
-
-def _check_model_len(given: int | None, device: Any) -> None:
-    if given is None or not isinstance(device, Roofline):
-        return
-    most = device.model.max_position_embeddings
-    if given > most:
-        raise InputError(
-            f"--max-model-len {given} is over max_position_embeddings {most} of {device.model.name}; lower it"
-        )
 
 
 def _is_large(gpu: hardware.Gpu) -> bool:
@@ -240,4 +253,19 @@ def _print(runs: Runs, notes: list[str]) -> None:
     console.print(runs.load.describe())
     for note in notes:
         console.print(f"  {note}")
-    console.print(table(runs))
+    wide = Console(width=10_000)
+    for part in _parts(runs, lambda part: wide.measure(table(part)).maximum <= console.width):
+        console.print(table(part))
+    for line in remarks(runs, runs.load):
+        console.print(line)
+
+
+def _parts(runs: Runs, fits: Callable[[dict[str, Run]], bool]) -> Iterator[dict[str, Run]]:
+    """The runs in as many tables as the width needs, each with one run at least."""
+    part: dict[str, Run] = {}
+    for name, found in runs.items():
+        if part and not fits({**part, name: found}):
+            yield part
+            part = {}
+        part[name] = found
+    yield part

@@ -113,5 +113,6 @@ def find_gpu(gpu: Gpu | str) -> Gpu:
         return gpu
     name = gpu.upper()
     if name not in GPUS:
-        raise InputError(f"unknown GPU {gpu!r}{nearest(name, GPUS)}")
+        kin = ", ".join(known for known in GPUS if name and known.startswith(name))
+        raise InputError(f"unknown GPU {gpu!r}{f'; give one of {kin}' if kin else nearest(name, GPUS)}")
     return GPUS[name]

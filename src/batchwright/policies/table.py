@@ -81,7 +81,7 @@ def _arguments(name: str, known: list[str], text: str) -> dict[str, Any]:
         call = ast.parse(f"f{text}", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         call = None
-    if not isinstance(call, ast.Call):
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise InputError(f"policy {name!r}: {text!r} cannot be read; write {name}(flag=value, flag=value)")
     if len(call.args) > len(known):
         raise InputError(f"policy {name!r} takes at most {len(known)} values, but {len(call.args)} are given")

@@ -27,7 +27,6 @@ from batchwright.policies.order import by_priority
 from batchwright.policies.victim import least_urgent
 from batchwright.request import DECODING, ENDED, WAITING, Block, Request
 
-PREEMPTED: Final = -1  # pass 1 preempted somebody, so nobody is admitted
 SHARED_FLAGS: Final = (
     "max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "enable_chunked_prefill",
     "long_prefill_token_threshold", "scheduler_reserve_full_isl", "policy", "async_scheduling",
@@ -97,6 +96,8 @@ class Vllm:
         if self.policy == "priority":
             batch.order_by(by_priority)
         batch.overlap = self.async_scheduling
+        if self.max_num_seqs is not None:
+            batch.max_running = self.max_num_seqs
         return VllmRun(self, batch)
 
 
@@ -136,7 +137,7 @@ class VllmRun:
     # --- pass 1: running requests ---------------------------------------------
 
     def continue_running(self, b: Batch, cap: int) -> int:
-        """Grant every running request its tokens; the budget left, or PREEMPTED."""
+        """Grant every running request its tokens; the budget left for admissions."""
         left = self.budget - b.num_decoding
         need = b.decode_blocks()
         if b.prefilling:
@@ -181,7 +182,7 @@ class VllmRun:
             self.run(b, r, tokens)
             left -= tokens
         self.settle(b, order)
-        return PREEMPTED if b.has_preempted else left
+        return 0 if b.has_preempted else left
 
     def make_room(self, b: Batch, r: Request, tokens: int) -> int:
         """Preempt until `r` has blocks for `tokens` tokens; the tokens of this step given back."""
@@ -246,6 +247,12 @@ def _check_limits(flags: Vllm, seats: int, tokens: int, longest: int | None) -> 
             f"vllm: max_num_seqs {seats} is over max_num_batched_tokens {tokens}; "
             "lower max_num_seqs or raise max_num_batched_tokens"
         )
+    for name, value, most in (
+        ("max_num_active_seqs", flags.max_num_active_seqs, seats),
+        ("max_num_scheduled_tokens", flags.max_num_scheduled_tokens, tokens),
+    ):
+        if value is not None and value > most:
+            raise LimitError(f"vllm: {name} {value} is over the {most} that may be; lower it")
     if not flags.enable_chunked_prefill and (longest is None or tokens < longest):
         raise LimitError(
             f"vllm: without chunked prefill max_num_batched_tokens {tokens} must be at least "

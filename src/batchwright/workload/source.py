@@ -11,6 +11,7 @@ from typing import Final
 
 from batchwright.errors import InputError
 
+_START: Final = 1 << 16  # bytes
 _GZIP: Final = b"\x1f\x8b"
 _PACKED: Final = {b"PAR1": "Parquet", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
 
@@ -35,7 +36,10 @@ def read_text(path: str, built_in: tuple[str, ...]) -> str:
 def _read_bytes(path: str, built_in: tuple[str, ...]) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read()
+            start = file.read(_START)
+            if b"\0" in start and not start.startswith(_GZIP):
+                return start  # no text, so the rest is not worth its memory
+            return start + file.read()
     except FileNotFoundError:
         known = ", ".join(built_in)
         raise InputError(f"{path}: no such file; give a trace file, or a built-in load: {known}") from None
