@@ -74,6 +74,7 @@ class _Expansion:
         count = sum(log.column("steps"))
         self.steps = [EngineStep() for _ in range(count)]
         self.seats: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # seat, id, tokens
+        self.begins: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # seat, id, cached
         self.ends: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # seat, id
         self.taken = [0] * count  # blocks that decodes took
         self.missed = _pairs(log, "held")
@@ -117,7 +118,7 @@ class _Expansion:
             self._enter_stay(stay, done)
 
     def _enter_stay(self, stay: Stay, done: int) -> None:
-        self.steps[stay.admitted].admitted.append((stay.id, stay.cached))
+        self.begins[stay.admitted].append((stay.seat, stay.id, stay.cached))
         self._count(stay.admitted, waiting=-1, running=1)
         if stay.how == COMPLETE:
             self.ends[stay.until - 1].append((stay.seat, stay.id))
@@ -159,8 +160,10 @@ class _Expansion:
 
     def _order(self) -> None:
         running = waiting = 0
-        for step, seats, ends in zip(self.steps, self.seats, self.ends, strict=True):
+        rows = zip(self.steps, self.seats, self.begins, self.ends, strict=True)
+        for step, seats, begins, ends in rows:
             step.scheduled = [(id, tokens) for _, id, tokens in sorted(seats)]
+            step.admitted = [(id, cached) for _, id, cached in sorted(begins)]
             step.finished = [id for _, id in sorted(ends)]
             running += step.running
             waiting += step.waiting
