@@ -392,7 +392,7 @@ def test_a_wake_up_after_the_end_is_never_seen() -> None:
 
 
 def test_a_wake_up_is_for_later() -> None:
-    with pytest.raises(PolicyError, match="woken after 0 steps; give at least 1"):
+    with pytest.raises(PolicyError, match="woken after 0 steps; give a whole number of at least 1"):
         asked(lambda b: b.wake_after(0), SECOND)
 
 

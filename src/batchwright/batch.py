@@ -296,7 +296,9 @@ class Batch:
     def wake_after(self, steps: int) -> None:
         """Ask the policy again when `steps` more steps have run.  Raises PolicyError below 1."""
         if not isinstance(steps, int) or steps < 1:
-            raise PolicyError(f"the policy asks to be woken after {steps} steps; give at least 1")
+            raise PolicyError(
+                f"the policy asks to be woken after {steps} steps; give a whole number of at least 1"
+            )
         tick = self.tick_count + steps
         if self.wake_tick < 0 or tick < self.wake_tick:
             self.wake_tick = tick

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 NOT_APPLICABLE = "n/a"
-BEHIND = 1.1  # times the span of the arrivals
 CAPTION = "Clients of a batch that is not streamed see all tokens when it ends: TTFT = E2E, no TPOT."
 
 
@@ -45,7 +44,7 @@ def remarks(runs: Mapping[str, Run], load: Workload) -> list[str]:
     """What the numbers alone do not say."""
     found = [CAPTION] if any(not run.is_streamed for run in runs.values()) else []
     for name, run in runs.items():
-        if load.span > 0 and run.summary.duration > BEHIND * load.span:
+        if run.falls_behind:
             took, came = _seconds(run.summary.duration), _seconds(load.span)
             found.append(
                 f"{name} falls behind: it takes {took} for {came} of arrivals; its waits grow with the trace."

@@ -26,6 +26,7 @@ from batchwright.simulator import Simulator
 from batchwright.step import Step
 from batchwright.workload import Workload
 
+BEHIND: Final = 1.1
 METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 
 
@@ -115,6 +116,20 @@ class Run:
             kv_peak=peak,
             hit_rate=self._hit_rate(),
         )
+
+    @property
+    def falls_behind(self) -> bool:
+        """Do waits grow with the trace?
+
+        True if the run takes over 1.1 times the span of the arrivals, and the last quarter of the
+        requests over twice as long as the first (mean E2E).  Not a test of saturation.
+        """
+        quarter = len(self.load) // 4
+        if quarter == 0 or not self.summary.duration > BEHIND * self.load.span > 0:
+            return False
+        e2e = self._requests["e2e_s"]
+        first, last = spread(e2e[:quarter]).mean, spread(e2e[-quarter:]).mean
+        return last > 2 * first
 
     def __sub__(self, other: Run) -> RunDifference:
         """The paired difference to a run of the same workload.  Raises InputError on another."""

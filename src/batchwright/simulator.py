@@ -493,6 +493,8 @@ class Simulator:
         """Seconds of the coming step with `tokens` more prompt tokens."""
         step = Step()
         self.batch.measure(step)
+        if tokens == step.num_chunks == step.num_decodes == step.padded_rows == 0:
+            return self._empty
         step.prefill_tokens += tokens
         step.num_chunks += 1 if tokens > 0 else 0
         step.prefill_attention += 0.5 * tokens * tokens

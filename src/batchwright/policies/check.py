@@ -14,10 +14,12 @@ from batchwright.limits import Limits
 DEFAULT_BATCH: Final = 32  # requests, of batches that start together
 
 
-def check_count(policy: str, flags: object, name: str, least: int = 1, optional: bool = False) -> None:
-    """The flag `name` must be a whole number of at least `least`; `optional`: or None."""
+def check_count(
+    policy: str, flags: object, name: str, least: int = 1, optional: bool = False, word: str = ""
+) -> None:
+    """The flag `name` must be a whole number of at least `least`; `optional`: or None; or `word`."""
     value: object = vars(flags)[name]
-    if optional and value is None:
+    if (optional and value is None) or (word and value == word):
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{policy}: {name} is {value!r}, but must be a whole number of at least {least}")

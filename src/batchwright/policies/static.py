@@ -39,8 +39,7 @@ class Static:
     streamed: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch_size != AUTO:
-            check_count("static", self, "batch_size", optional=True)
+        check_count("static", self, "batch_size", optional=True, word=AUTO)
         check_bool("static", self, "padded")
         check_bool("static", self, "streamed")
 
