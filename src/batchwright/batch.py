@@ -272,7 +272,8 @@ class Batch:
         r.preemptions += 1
         self.has_preempted = True
         self.edits += 1
-        self._wait(r)
+        self.waiting.push(r)
+        self.num_waiting += 1
 
     def release(self, r: Request) -> None:
         """Let `r`, which has all its tokens and stayed, leave.  Raises PolicyError if it has not."""
@@ -308,7 +309,8 @@ class Batch:
     def enqueue(self, r: Request) -> None:
         """Let `r`, which has just come, wait."""
         r.queued = self.tick_count
-        self._wait(r)
+        self.waiting.push(r)
+        self.num_waiting += 1
 
     def cancel(self, r: Request) -> bool:
         """The client of `r` has gone; False if all its tokens were out."""
@@ -452,10 +454,6 @@ class Batch:
         self.blocks.check(self.running, used)
 
     # --- inside ---------------------------------------------------------------
-
-    def _wait(self, r: Request) -> None:
-        self.waiting.push(r)
-        self.num_waiting += 1
 
     def _set_aside(self, r: Request, tokens: int) -> None:
         """Take the blocks of `tokens` tokens for `r`, beyond those that it shares."""

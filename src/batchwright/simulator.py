@@ -208,7 +208,8 @@ class Simulator:
             self._cancel(heappop(self._cancels)[2])
         if b.wake_time <= b.now:
             b.wake_time = NEVER
-        self._drain_batch()
+        if self._arrivals.time == NEVER:
+            self._drain_batch()
         self._set_alarm()
 
     def _cancel(self, r: Request) -> None:
@@ -335,8 +336,15 @@ class Simulator:
         if self._dues and self._dues[0] <= b.clock:
             self._collect_due()
         for r in b.chunks:
-            if b.fill(r):
-                self._sampled(r)
+            if not b.fill(r):
+                continue
+            self._barren = 0
+            if r.generated == 1:
+                r.first_token = end
+            if r.generated == r.true_output:
+                self._done.append(r)
+            else:
+                self._decode(r)
         for r in b.held:
             self._decode(r)
         b.end_plan()
@@ -357,7 +365,10 @@ class Simulator:
             self._anchor = b.now
         steps = 1
         if self.skip and not self._ended:
-            steps = b.quiet_steps(self._until_due())
+            most = self._dues[0] - b.clock
+            if b.wake_tick >= 0:
+                most = min(most, b.wake_tick - b.tick_count)
+            steps = b.quiet_steps(most)
         end = self._at(steps) if b.num_decoding > 0 else b.now + self._empty
         if steps > 1 and end >= self._alarm:
             steps = self._steps_to(self._alarm, steps, end)
@@ -384,14 +395,6 @@ class Simulator:
         if b.tick_count == b.wake_tick or self._audit:
             self._end()
         return True
-
-    def _until_due(self) -> int:
-        """Steps until a request may have its last token, or the policy asked to be woken."""
-        b = self.batch
-        steps = self._dues[0] - b.clock
-        if b.wake_tick >= 0 and b.wake_tick - b.tick_count < steps:
-            return b.wake_tick - b.tick_count
-        return steps
 
     def _at(self, steps: int) -> float:
         """When `steps` more steps of the stretch have run."""
@@ -467,16 +470,6 @@ class Simulator:
             else:
                 b.stop(r)
         self._done.clear()
-
-    def _sampled(self, r: Request) -> None:
-        """`r` got the token that ends its prefill: finish it or let it decode."""
-        self._barren = 0
-        if r.generated == 1:
-            r.first_token = self.batch.now
-        if r.generated == r.true_output:
-            self._done.append(r)
-        else:
-            self._decode(r)
 
     def _decode(self, r: Request) -> None:
         b = self.batch

@@ -45,12 +45,12 @@ class Waiting:
 
     def take(self, r: Request) -> None:
         """Take out `r`; O(1) or O(log n) if it is the first, else O(n)."""
-        if r is not self.first():
-            self._remove(r)
-        elif self._key is None:
+        if self._key is None and self._line[0] is r:
             self._line.popleft()
-        else:
+        elif self._key is not None and self._heap[0][2] is r:
             heappop(self._heap)
+        else:
+            self._remove(r)
 
     def _remove(self, r: Request) -> None:
         if self._key is None:

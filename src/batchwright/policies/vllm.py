@@ -122,7 +122,14 @@ class VllmRun:
         if b.edits > 0:
             return
         cap = self.budget if self.threshold == 0 else self.chunk_cap(b.num_running + b.num_waiting)
-        left = self.continue_running(b, cap)
+        left = self.budget - b.num_decoding
+        need = b.decode_blocks()
+        if b.prefilling:
+            left = self.continue_chunks(b, left, need, cap)
+        elif left < 0 or need > b.blocks.free:
+            left = self.walk(b, cap)
+        elif need > 0:
+            b.reserve()
         if left > 0 and b.num_waiting > 0:
             self.admit_waiting(b, left, cap)
 
@@ -136,20 +143,11 @@ class VllmRun:
 
     # --- pass 1: running requests ---------------------------------------------
 
-    def continue_running(self, b: Batch, cap: int) -> int:
-        """Grant every running request its tokens; the budget left for admissions."""
-        left = self.budget - b.num_decoding
-        need = b.decode_blocks()
-        if b.prefilling:
-            return self.continue_chunks(b, left, need, cap)
-        if left < 0 or need > b.blocks.free:
-            return self.walk(b, cap)
-        if need > 0:
-            b.reserve()
-        return left
-
     def continue_chunks(self, b: Batch, left: int, need: int, cap: int) -> int:
-        """The same when some prompts are incomplete."""
+        """Grant every running request its tokens, some prompts being incomplete; the budget left.
+
+        `left`, `need`: the budget that the decodes leave, and the blocks that they need.
+        """
         chunks: list[tuple[Request, int]] = []
         for r in b.prefilling:
             tokens = min(r.unfilled, cap)
@@ -231,7 +229,8 @@ class VllmRun:
 
     def fits(self, b: Batch, tokens: int, hit: list[Block]) -> bool:
         """Are there blocks for a request's first `tokens` tokens, `hit` among them?"""
-        need = b.blocks.count(tokens) - len(hit)
+        size = b.blocks.block_size
+        need = (tokens + size - 1) // size - len(hit)
         for block in hit:
             if block.users == 0:
                 need += 1
