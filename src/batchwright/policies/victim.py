@@ -1,15 +1,10 @@
-"""Who is preempted when the KV cache is short."""
+"""Who is preempted when the KV cache is short, where it is not the newest (`Batch.newest`)."""
 
 from __future__ import annotations
 
 from batchwright.batch import Batch
 from batchwright.policies.order import by_priority
 from batchwright.request import Request
-
-
-def newest(b: Batch) -> Request:
-    """The request that was admitted last."""
-    return b.newest()
 
 
 def least_urgent(b: Batch) -> Request:
