@@ -159,8 +159,8 @@ class Simulator:
         They are drawn a few at a time, so a generator of millions costs no memory.
         Raises RequestError if they run backwards, or the ones fed before have not all come.
         """
-        self.batch.draining = False
         self._arrivals.feed(requests, self._horizon)
+        self.batch.draining = False
         self._set_alarm()
         self._drain_batch()
 
