@@ -81,6 +81,7 @@ def moved(move: Callable[[Batch, Request], object]) -> Callable[[Batch], None]:
         (lambda b, r: b.pad(r, 5), "pad a chunk"),
         (lambda b, r: b.newest(), "none runs"),
         (lambda b, r: b.wake_at(float("nan")), "woken at nan s"),
+        (lambda b, r: b.wake_at(-float("inf")), "woken at -inf s"),
         (lambda b, r: [b.admit(w, 1) for w in b.waiting.head(9)], "max_running is 2"),
     ],
 )
@@ -142,6 +143,50 @@ def test_one_seat_and_one_token_is_the_queue_m_d_1_however_ends_are_seen(policy:
     load = poisson(40_000, 0.7, 1, 1, seed=3)
     run = bw.compare(load, bw.Constant(1.0), bw.Limits(max_num_seqs=1), {"it": policy})["it"]
     assert run.summary.e2e.mean == pytest.approx(1 + 0.7 / 0.6, rel=0.05)
+
+
+def test_a_policy_that_pauses_and_holds_for_ever_is_stopped() -> None:
+    def policy(b: Batch) -> None:
+        if b.edits > 0:
+            return
+        if b.num_waiting > 0:
+            b.admit(b.waiting.first(), 20)
+        elif b.num_decoding > 0:
+            b.decodes_run = False
+            b.hold(b.newest())
+
+    simulator = bw.Simulator(policy, bw.Constant(0.1))
+    with pytest.raises(PolicyError, match="computed nothing"):
+        simulator.run([Request(i, 0.0, 20, 50) for i in range(2)])
+
+
+@pytest.mark.parametrize("seconds", [1e308, 1e7, float("inf"), 0.0, -1.0])
+def test_a_time_that_no_step_takes_is_refused(seconds: float) -> None:
+    with pytest.raises(CostError, match="at most 1e"):
+        bw.Simulator(bw.vllm(), lambda step: seconds).run([Request(0, 0.0, 5, 5)])
+
+
+@pytest.mark.parametrize("ids", [[3, 3, 3], [0, 1, 7]])
+def test_a_run_is_only_told_of_the_requests_of_its_workload(ids: list[int]) -> None:
+    load = poisson(3, 5.0, 20, 5)
+    simulator = bw.Simulator(bw.vllm(), LINEAR)
+    simulator.run([Request(id, 0.0, 20, 5) for id in ids])
+    with pytest.raises(InputError, match="ids are 0 to 2"):
+        bw.Run("x", load, simulator).requests()
+
+
+def test_static_auto_tries_the_seats_too() -> None:
+    load = Workload.from_columns([0.0] * 6, [20] * 6, [5] * 6)
+    run = bw.compare(load, LINEAR, bw.Limits(max_num_seqs=6), {"it": "static(auto)"})["it"]
+    assert "batch_size is 6, which has the lowest mean E2E of 1, 2, 4, 6" in run.note
+
+
+def test_the_table_in_python_shows_every_policy_too() -> None:
+    load = Workload.open("chat").head(20)
+    policies = {f"policy{i:02}": "dynamic" for i in range(40)}
+    printed = bw.compare(load, LINEAR, policies=policies).table()
+    assert all(name in printed for name in policies)
+    assert max(map(len, printed.splitlines())) <= 110
 
 
 def test_two_simulators_do_not_share_the_sums_of_a_hosted_function() -> None:

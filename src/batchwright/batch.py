@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from math import isnan
 from typing import Final
 
 from batchwright.blocks import Blocks
@@ -289,7 +288,7 @@ class Batch:
 
         Raises PolicyError if that is not a time.
         """
-        if isnan(seconds):
+        if not seconds >= 0:
             raise PolicyError(f"the policy asks to be woken at {seconds} s; give a time, or do not ask")
         if seconds < self.wake_time:
             self.wake_time = seconds

@@ -16,7 +16,7 @@ from batchwright.errors import InputError, LimitError, nearest
 from batchwright.limits import Limits
 from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
-from batchwright.report import as_json, remarks, table, text
+from batchwright.report import WIDTH, as_json, remarks, tables, text
 from batchwright.run import Run
 from batchwright.simulator import Simulator
 from batchwright.workload import Workload
@@ -55,7 +55,8 @@ class Runs(Mapping[str, Run]):
 
     def table(self) -> str:
         """The summaries side by side, as text."""
-        return "\n".join([text(table(self)), *remarks(self, self.load)])
+        parts = [text(part) for part in tables(self, WIDTH)]
+        return "\n".join(["\n\n".join(parts), *remarks(self, self.load)])
 
     def to_json(self) -> dict[str, Any]:
         """The summaries, with units in the names; the schema is in docs/json.md."""
@@ -116,16 +117,24 @@ def _best_static(
     limits: Limits,
     progress: Progress | None,
 ) -> Run:
-    """The run with the lowest mean E2E over batch sizes 1, 2, 4... up to `max_num_seqs`."""
+    """The run with the lowest mean E2E over batch sizes 1, 2, 4... and `max_num_seqs`."""
     sizes = [1 << i for i in range(limits.max_num_seqs.bit_length())]
-    runs = [run(name, replace(policy, batch_size=size), load, cost, limits, progress) for size in sizes]
-    served = [i for i, found in enumerate(runs) if found.summary.e2e.is_defined]
-    if not served:
-        return runs[0]
-    best = min(served, key=lambda i: runs[i].summary.e2e.mean)
-    tried = ", ".join(str(size) for size in sizes)
-    runs[best].note = f"{name}: batch_size is {sizes[best]}, which has the lowest mean E2E of {tried}"
-    return runs[best]
+    if sizes[-1] < limits.max_num_seqs:
+        sizes.append(limits.max_num_seqs)
+    best: Run | None = None
+    for i, size in enumerate(sizes):
+        part = None if progress is None else _part_of(progress, i, len(sizes))
+        found = run(name, replace(policy, batch_size=size), load, cost, limits, part)
+        if best is None or found.summary.e2e.mean < best.summary.e2e.mean:
+            best = found
+            tried = ", ".join(str(other) for other in sizes)
+            best.note = f"{name}: batch_size is {size}, which has the lowest mean E2E of {tried}"
+    assert best is not None
+    return best
+
+
+def _part_of(progress: Progress, part: int, parts: int) -> Progress:
+    return lambda name, share: progress(name, (part + share) / parts)
 
 
 def settle(limits: Limits, cost: CostModel, load: Workload) -> Limits:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from math import inf
 from typing import Any, Final, Protocol, SupportsFloat
 
 from batchwright import hardware
@@ -335,7 +334,7 @@ class _Checked:
         self._stretch = stretch
 
     def stretch(self, step: Step, steps: int) -> float:
-        return _checked(self._stretch(step, steps), step)
+        return _checked(self._stretch(step, steps), step, steps * GREATEST)
 
 
 def stretch_of(cost: CostModel, overlap: bool = False) -> Stretch:
@@ -390,14 +389,14 @@ def _sum_of_greater(a: float, a_step: float, b: float, b_step: float, steps: int
     return total + rest * b + b_step * (rest * lead + rest * (rest - 1) // 2)
 
 
-def _checked(value: object, step: Step) -> float:
+def _checked(value: object, step: Step, most: float = GREATEST) -> float:
     seconds = float(value) if isinstance(value, SupportsFloat) else 0.0
-    if 0.0 < seconds < inf:
+    if 0.0 < seconds <= most:
         return seconds
     raise CostError(
         f"the cost of a step of {step.prefill_tokens} prompt tokens in {step.num_chunks} chunks and "
         f"{step.num_decodes} decodes over {step.context_tokens} KV tokens is {value!r} seconds; "
-        "a cost must be finite and greater than 0"
+        f"a cost must be greater than 0 and at most {most:g}"
     )
 
 

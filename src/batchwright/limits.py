@@ -54,8 +54,6 @@ class Limits:
             )
         if self.block_size > LARGEST_BLOCK:
             raise LimitError(f"block_size {self.block_size} is over {LARGEST_BLOCK}; lower it")
-        if self.blocks > UNLIMITED:
-            raise LimitError(f"num_kv_blocks {self.num_kv_blocks} is over {UNLIMITED}; lower it")
         longest = self.max_model_len
         if longest is not None and longest > self.blocks * self.block_size:
             raise LimitError(
@@ -79,3 +77,5 @@ class Limits:
 def _check_positive(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise LimitError(f"{name} is {value!r}, but must be a whole number of at least 1")
+    if value > UNLIMITED:
+        raise LimitError(f"{name} is {value}, over {UNLIMITED}; lower it")

@@ -5,7 +5,7 @@ Nothing that does not apply is shown as 0: it is `n/a` in the table, null in JSO
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from io import StringIO
 from math import isnan
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA_VERSION = 1
+WIDTH = 110  # characters of a table as text
+NARROWEST = 40  # characters of a terminal
 NOT_APPLICABLE = "n/a"
 CAPTION = "Clients of a batch that is not streamed see all tokens when it ends: TTFT = E2E, no TPOT."
 
@@ -40,6 +42,20 @@ def table(runs: Mapping[str, Run]) -> Table:
     return result
 
 
+def tables(runs: Mapping[str, Run], width: int) -> Iterator[Table]:
+    """As many tables as `width` characters need, each with one run at least."""
+    from rich.console import Console
+
+    wide = Console(width=10_000)
+    part: dict[str, Run] = {}
+    for name, run in runs.items():
+        if part and wide.measure(table({**part, name: run})).maximum > width:
+            yield table(part)
+            part = {}
+        part[name] = run
+    yield table(part)
+
+
 def remarks(runs: Mapping[str, Run], load: Workload) -> list[str]:
     """What the numbers alone do not say."""
     found = [CAPTION] if any(not run.is_streamed for run in runs.values()) else []
@@ -52,7 +68,7 @@ def remarks(runs: Mapping[str, Run], load: Workload) -> list[str]:
     return found
 
 
-def text(result: Table, width: int = 110) -> str:
+def text(result: Table, width: int = WIDTH) -> str:
     """The table as plain text."""
     from rich.console import Console
 

@@ -184,6 +184,11 @@ class Run:
         is_last = np.isin(self._stays["how"], (COMPLETE, DROPPED))
         first_token, finished = np.full(count, np.nan), np.full(count, np.nan)
         ids = self._stays["id"][is_last]
+        if len(ids) and (ids.max() >= count or len(np.unique(ids)) < len(ids)):
+            raise InputError(
+                f"{self.name}: the requests of the run are not those of {self.load.name}, whose ids are 0 to "
+                f"{count - 1}; run load.requests()"
+            )
         first_token[ids] = np.frombuffer(self.log.seconds("first_token"), np.float64)
         finished[ids] = np.frombuffer(self.log.seconds("finished"), np.float64)
         output = np.minimum(load.output, np.maximum(self.limits.longest - load.prompt, 0))

@@ -298,7 +298,7 @@ class Simulator:
         if not b.chunks and not b.has_work:  # requests were released, and nothing else
             self._interrupt()
             return True
-        if b.num_decoding > 0:
+        if b.num_decoding > 0 and b.decodes_run:
             self._barren = 0
         elif b.has_preempted or not b.chunks:
             self._check_progress()

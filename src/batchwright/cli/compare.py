@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +28,7 @@ from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
 from batchwright.policies import policies as policies_of
-from batchwright.report import remarks, table
-from batchwright.run import Run
+from batchwright.report import NARROWEST, remarks, tables
 from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
@@ -250,22 +249,12 @@ def _print(runs: Runs, notes: list[str]) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
+    console.width = max(console.width, NARROWEST)
     console.print(runs.load.describe())
     for note in notes:
         console.print(f"  {note}")
-    wide = Console(width=10_000)
-    for part in _parts(runs, lambda part: wide.measure(table(part)).maximum <= console.width):
-        console.print(table(part))
+    for part in tables(runs, console.width):
+        console.print(part)
     for line in remarks(runs, runs.load):
         console.print(line)
 
-
-def _parts(runs: Runs, fits: Callable[[dict[str, Run]], bool]) -> Iterator[dict[str, Run]]:
-    """The runs in as many tables as the width needs, each with one run at least."""
-    part: dict[str, Run] = {}
-    for name, found in runs.items():
-        if part and not fits({**part, name: found}):
-            yield part
-            part = {}
-        part[name] = found
-    yield part
