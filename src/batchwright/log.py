@@ -68,9 +68,6 @@ class Log:
 
     def stretch(self, steps: int, seconds: float, free: int, after: int) -> None:
         """A stretch ended with `free` blocks, and `after` once requests had left."""
-        if len(self.steps) > self._limit:
-            self._limit = NEXT_PACKING
-            self.pack()
         self.steps.append(steps)
         self.taken.append(self._free - free)
         self.freed.append(after - free)
@@ -98,6 +95,9 @@ class Log:
     def complete(self, r: Request) -> None:
         """A stay of `r` has ended with its last token."""
         self._ended.append(r)
+        if len(self.steps) > self._limit:
+            self._limit = NEXT_PACKING
+            self.pack()
 
     def stay(self, r: Request, how: int) -> None:
         """A stay of `r` in the batch has ended in another way."""
