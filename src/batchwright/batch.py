@@ -205,11 +205,7 @@ class Batch:
         """
         if r.state != PREFILLING or r.planned > 0 or not 0 < tokens <= r.prompt + r.generated - r.computed:
             self._refuse_chunk(r, tokens)
-        size = self.blocks.block_size
-        have = (r.computed + size - 1) // size
-        if r.reserved > have:
-            have = r.reserved
-        need = (r.computed + tokens + size - 1) // size - have
+        need = self.needs(r, tokens)
         if need > 0:
             self.blocks.take(need)
         if self.blocks.caching and r.prefix:
@@ -366,9 +362,7 @@ class Batch:
         """`steps` steps: every decoding request gains one token in each."""
         if self.decodes_run:
             if not self.is_reserved:
-                need = self._crossing[self.clock % self.blocks.block_size]
-                if need > 0:
-                    self.blocks.take(need)
+                self.reserve()
             if steps > 1 and self._num_crossing > 0:
                 taken = self._taken_after(steps - 1)
                 if taken > 0:

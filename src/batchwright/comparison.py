@@ -56,7 +56,7 @@ class Runs(Mapping[str, Run]):
     def table(self) -> str:
         """The summaries side by side, as text."""
         parts = [text(part) for part in tables(self, WIDTH)]
-        return "\n".join(["\n\n".join(parts), *remarks(self, self.load)])
+        return "\n".join(["\n\n".join(parts), *remarks(self)])
 
     def to_json(self) -> dict[str, Any]:
         """The summaries, with units in the names; the schema is in docs/json.md."""
@@ -126,10 +126,10 @@ def _best_static(
         part = None if progress is None else _part_of(progress, i, len(sizes))
         found = run(name, replace(policy, batch_size=size), load, cost, limits, part)
         if best is None or found.summary.e2e.mean < best.summary.e2e.mean:
-            best = found
-            tried = ", ".join(str(other) for other in sizes)
-            best.note = f"{name}: batch_size is {size}, which has the lowest mean E2E of {tried}"
+            best, chosen = found, size
     assert best is not None
+    tried = ", ".join(str(size) for size in sizes)
+    best.note = f"{name}: batch_size is {chosen}, which has the lowest mean E2E of {tried}"
     return best
 
 
@@ -158,7 +158,7 @@ def settle(limits: Limits, cost: CostModel, load: Workload) -> Limits:
 
 def longest_model_len(cost: CostModel) -> int | None:
     """`max_position_embeddings` of the model of `cost`; None if it has none."""
-    device = _device(cost)
+    device = device_of(cost)
     return device.model.max_position_embeddings if isinstance(device, Roofline) else None
 
 
@@ -172,7 +172,7 @@ def check_model_len(given: int, most: int | None) -> None:
 
 def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = 0.92) -> int | None:
     """KV blocks of the GPUs of `cost`; None if it has none."""
-    device = _device(cost)
+    device = device_of(cost)
     if not isinstance(device, Roofline):
         return None
     return device.num_kv_blocks(
@@ -180,5 +180,6 @@ def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = 0
     )
 
 
-def _device(cost: CostModel) -> CostModel:
+def device_of(cost: CostModel) -> CostModel:
+    """The model of the device, without its host."""
     return cost.cost if isinstance(cost, Hosted) else cost

@@ -56,12 +56,12 @@ def tables(runs: Mapping[str, Run], width: int) -> Iterator[Table]:
     yield table(part)
 
 
-def remarks(runs: Mapping[str, Run], load: Workload) -> list[str]:
+def remarks(runs: Mapping[str, Run]) -> list[str]:
     """What the numbers alone do not say."""
     found = [CAPTION] if any(not run.is_streamed for run in runs.values()) else []
     for name, run in runs.items():
         if run.falls_behind:
-            took, came = _seconds(run.summary.duration), _seconds(load.span)
+            took, came = _seconds(run.summary.duration), _seconds(run.load.span)
             found.append(
                 f"{name} falls behind: it takes {took} for {came} of arrivals; its waits grow with the trace."
             )

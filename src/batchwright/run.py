@@ -62,9 +62,9 @@ class Summary:
 class Run:
     """The result of one policy.  `name` is how the policy was called."""
 
-    def __init__(self, name: str, load: Workload, simulator: Simulator, note: str = "") -> None:
+    def __init__(self, name: str, load: Workload, simulator: Simulator) -> None:
         self.name = name
-        self.note = note  # what was chosen for the user
+        self.note = ""  # what was chosen for the user
         self.load = load
         self.limits = simulator.batch.limits
         self.log = simulator.log

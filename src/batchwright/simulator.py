@@ -186,16 +186,7 @@ class Simulator:
                 is_running = self._jump(until)
                 continue
             if not self._holds:
-                b.edits = 0
-                b.has_preempted = False
-                b.decodes_run = True
-                if self._audit:
-                    self._ask_audited()
-                else:
-                    self._ask(b)
-                self.num_decisions += 1
-                if b.wake_time < self._alarm:
-                    self._alarm = b.wake_time
+                self._decide()
             self._holds = False
             if b.edits > 0:
                 is_running = self._edited_step(until)
@@ -243,11 +234,23 @@ class Simulator:
 
     # --- deciding -------------------------------------------------------------
 
-    def _ask_audited(self) -> None:
-        """Ask twice.  Raises PolicyError if the policy edits without an event, or edits its own plan."""
+    def _decide(self) -> None:
+        """Let the policy plan the coming step."""
         b = self.batch
-        may_edit = not self._is_quiet or b.spare_blocks < 0
+        b.edits = 0
+        b.has_preempted = False
+        b.decodes_run = True
+        may_edit = not self._is_quiet or (self._audit and b.spare_blocks < 0)
         self._ask(b)
+        self.num_decisions += 1
+        if b.wake_time < self._alarm:
+            self._alarm = b.wake_time
+        if self._audit:
+            self._check_contract(may_edit)
+
+    def _check_contract(self, may_edit: bool) -> None:
+        """Raises PolicyError if the policy edited without an event, or edits its own plan."""
+        b = self.batch
         if b.edits > 0 and not may_edit:
             raise PolicyError(
                 f"policy made {b.edits} edits at {_shown(b.now)} s though nothing happened since it made "
@@ -366,12 +369,7 @@ class Simulator:
             if b.wake_tick >= 0:
                 most = min(most, b.wake_tick - b.tick_count)
             steps = b.quiet_steps(most)
-        if b.num_decoding == 0:
-            end = b.now + self._empty
-        elif self._linear is not None:  # as in `_at`, without a call
-            end = self._anchor + self._linear.stretch(self._step, self._length + steps)
-        else:
-            end = self._anchor + self.stretch(self._step, self._length + steps)
+        end = self._at(steps) if b.num_decoding > 0 else b.now + self._empty
         if steps > 1 and end >= self._alarm:
             steps = self._steps_to(self._alarm, steps, end)
             end = self._at(steps)

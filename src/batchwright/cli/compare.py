@@ -15,9 +15,11 @@ import numpy as np
 from batchwright import hardware
 from batchwright.cli.policy_file import load_policy, named
 from batchwright.comparison import (
+    DEFAULTS,
     Progress,
     Runs,
     check_model_len,
+    device_of,
     kv_blocks,
     longest_model_len,
     run,
@@ -32,7 +34,6 @@ from batchwright.report import NARROWEST, remarks, tables
 from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
-DEFAULT_POLICIES = "static,dynamic,continuous"
 DEFAULT_UTILIZATION = 0.92  # vLLM 0.32
 LARGE_GPU = 70 << 30  # bytes; from here on vLLM's defaults are larger, but for the A100
 
@@ -85,7 +86,7 @@ def _policies(settings: Settings) -> dict[str, tuple[Any, str]]:
     """Policies by name, each with the user's file that it comes from, or ''."""
     text = settings.policies
     if text is None and not settings.policy_files:
-        text = DEFAULT_POLICIES
+        text = ",".join(DEFAULTS)
     named_policies = {} if text is None else policies_of(text)
     chosen = {name: (policy, "") for name, policy in named_policies.items()}
     for path in settings.policy_files:
@@ -138,7 +139,7 @@ def _cost(settings: Settings) -> tuple[CostModel, str, list[str]]:
 
 def _limits(settings: Settings, cost: CostModel, load: Workload) -> tuple[Limits, list[str]]:
     """The limits, and a note on every one that was chosen for the user."""
-    device = cost.cost if isinstance(cost, Hosted) else cost
+    device = device_of(cost)
     is_large = isinstance(device, Roofline) and _is_large(device.gpu)
     seqs, tokens = settings.max_num_seqs, settings.max_num_batched_tokens
     notes = []
@@ -255,6 +256,6 @@ def _print(runs: Runs, notes: list[str]) -> None:
         console.print(f"  {note}")
     for part in tables(runs, console.width):
         console.print(part)
-    for line in remarks(runs, runs.load):
+    for line in remarks(runs):
         console.print(line)
 

@@ -229,8 +229,7 @@ class VllmRun:
 
     def fits(self, b: Batch, tokens: int, hit: list[Block]) -> bool:
         """Are there blocks for a request's first `tokens` tokens, `hit` among them?"""
-        size = b.blocks.block_size
-        need = (tokens + size - 1) // size - len(hit)
+        need = b.blocks.count(tokens) - len(hit)
         for block in hit:
             if block.users == 0:
                 need += 1
