@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from batchwright.batch import PAD
+from batchwright.batch import LEAVE, PAD
+from batchwright.counts import Count, seated, waiting
 from batchwright.errors import InputError, nearest
 from batchwright.estimates import SPREADS, estimates
 from batchwright.gaps import Gaps, gaps
@@ -16,6 +17,7 @@ from batchwright.history import steps
 from batchwright.interval import Interval, paired_interval, series_interval, warm_up
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
+from batchwright.saturation import STEADY, Verdict, saturation
 from batchwright.simulator import Simulator
 from batchwright.slo import Slo
 from batchwright.summary import Summary as Summary
@@ -37,6 +39,8 @@ class Run:
         self.log = simulator.log
         self.is_streamed = simulator.batch.is_streamed
         self.pads = simulator.batch.on_end == PAD
+        self.leaves_at_once = simulator.batch.on_end == LEAVE
+        self.seats = simulator.batch.max_running
         self.rejected = simulator.rejected
         self.num_cut = simulator.num_cut
         self.num_decisions = simulator.num_decisions
@@ -124,7 +128,24 @@ class Run:
     @property
     def falls_behind(self) -> bool:
         """Is it past saturation?"""
-        return False
+        return self.saturation().is_saturated
+
+    def saturation(self) -> Verdict:
+        """Does its queue grow with the trace?"""
+        if getattr(getattr(self.load, "made", None), "is_closed", False):
+            return Verdict(kind=STEADY, text="clients wait for their answers, so the queue is bounded")
+        batch = 1 if self.leaves_at_once else self.seats
+        return saturation(self.waiting, self.running, self.load.span, len(self.load), batch)
+
+    @cached_property
+    def waiting(self) -> Count:
+        """How many requests waited, and when."""
+        return waiting(self.timeline, self.arrival)
+
+    @cached_property
+    def running(self) -> Count:
+        """How many requests had a seat, and when."""
+        return seated(self.timeline)
 
     # --- numbers --------------------------------------------------------------
 
