@@ -66,6 +66,7 @@ class Run:
         self.name = name
         self.note = ""  # what was chosen for the user
         self.load = load
+        self.arrival = load.arrival_in(simulator.arrived)
         self.limits = simulator.batch.limits
         self.log = simulator.log
         self.is_streamed = simulator.batch.is_streamed
@@ -199,16 +200,16 @@ class Run:
         per_token = tpot(first_token, finished, output)
         return {
             "id": np.arange(count),
-            "arrival_s": load.arrival,
+            "arrival_s": self.arrival,
             "prompt_tokens": load.prompt,
             "output_tokens": output,
             "cached_tokens": cached.astype(np.int64),
             "preemptions": np.bincount(preempted, minlength=count),
             "first_token_s": first_token,
             "finished_s": finished,
-            "ttft_s": first_token - load.arrival,
+            "ttft_s": first_token - self.arrival,
             "tpot_s": per_token if self.is_streamed else np.full(count, np.nan),
-            "e2e_s": finished - load.arrival,
+            "e2e_s": finished - self.arrival,
         }
 
     @cached_property
