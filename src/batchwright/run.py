@@ -20,6 +20,7 @@ from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tp
 from batchwright.saturation import STEADY, Verdict, saturation
 from batchwright.simulator import Simulator
 from batchwright.slo import Slo
+from batchwright.slots import Slots, slots
 from batchwright.summary import Summary as Summary
 from batchwright.summary import summarise
 from batchwright.timeline import Timeline
@@ -128,10 +129,15 @@ class Run:
 
     def saturation(self) -> Verdict:
         """Does its queue grow with the trace?"""
-        if getattr(getattr(self.load, "made", None), "is_closed", False):
+        if self.load.has_followers and np.nanmax(self.load.arrival) == 0:
             return Verdict(kind=STEADY, text="clients wait for their answers, so the queue is bounded")
         batch = 1 if self.leaves_at_once else self.seats
-        return saturation(self.waiting, self.running, self.load.span, len(self.load), batch)
+        return saturation(self.waiting, self.running, self.span, len(self.load), batch)
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first arrival to the last one of the run."""
+        return float(np.nanmax(self.arrival))
 
     @cached_property
     def waiting(self) -> Count:
@@ -184,13 +190,18 @@ class Run:
             columns = columns | {"greatest_itl_s": self._gaps.greatest}
         return slo.met(columns, self.is_streamed)
 
+    @cached_property
+    def slots(self) -> Slots:
+        """Where its slot-seconds went."""
+        return slots(self)
+
     def warm_up(self) -> int:
         """How many of the first requests to leave out before the rest is treated as steady: MSER-5 on E2E.
 
         0 for traces, which are what they are; for loads that come all at once; and where MSER-5
         would leave out more than half: such a run has no steady part.
         """
-        if getattr(self.load, "made", None) is None or not self.load.span > 0:
+        if self.load.made is None or self.span == 0:
             return 0
         order = np.argsort(self.arrival, kind="stable")
         e2e = self._requests["e2e_s"][order]
