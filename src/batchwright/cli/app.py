@@ -54,12 +54,19 @@ def version() -> None:
 def compare(
     scenario: Scenario,
     *,
+    window_report: Annotated[
+        str | None, Option(help="percentiles per window of arrivals, such as 5m")
+    ] = None,
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="folder for requests, steps, summary and configuration")
+    ] = None,
+    force: Annotated[bool, Option("--force", help="replace a run folder that is there")] = False,
     json: Annotated[bool, Option("--json", help="print JSON (docs/json.md) instead of a table")] = False,
 ) -> None:
     """Compare batching policies on one workload."""
-    from batchwright.cli.compare import compare
+    from batchwright.cli.compare import Output, compare
 
-    compare(scenario, as_json=json)
+    compare(scenario, Output(as_json=json, folder=output, force=force, window=window_report))
 
 
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
@@ -91,3 +98,20 @@ def config_schema() -> None:
     from batchwright.cli.config import schema
 
     schema()
+
+
+runs = typer.Typer(help="Run folders, which compare -o writes.", rich_markup_mode=None)
+app.add_typer(runs, name="runs")
+
+
+@runs.command("diff")
+def runs_diff(
+    a: Annotated[Path, Argument(help="run folder")],
+    b: Annotated[Path, Argument(help="run folder that is compared with it")],
+    *,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/json.md) instead of tables")] = False,
+) -> None:
+    """What is set differently in two runs, and what came out differently."""
+    from batchwright.cli.runs import diff
+
+    diff(a, b, json)
