@@ -13,6 +13,7 @@ from batchwright.contract import Begins, Policy
 from batchwright.counts import Count, seated, waiting
 from batchwright.errors import InputError, nearest
 from batchwright.estimates import SPREADS, estimates
+from batchwright.fairness import Fairness, alone, clients, fairness
 from batchwright.gaps import Gaps, gaps
 from batchwright.history import steps
 from batchwright.interval import Interval, paired_interval, series_interval, warm_up
@@ -25,6 +26,7 @@ from batchwright.slots import Slots, slots
 from batchwright.summary import Summary as Summary
 from batchwright.summary import summarise
 from batchwright.timeline import Timeline
+from batchwright.windows import Window, windows
 from batchwright.workload import Workload
 
 METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
@@ -58,6 +60,7 @@ class Run:
         self.num_decisions = simulator.num_decisions
         self.caches = simulator.batch.blocks.caching and load.has_prefixes
         self.log.pack()
+        self._stretch = simulator.stretch
         self.timeline = Timeline(
             self.log, self.pads, simulator.cost, simulator.batch.overlap, simulator.stretch
         )
@@ -204,6 +207,30 @@ class Run:
     def slots(self) -> Slots:
         """Where its slot-seconds went."""
         return slots(self)
+
+    def windows(self, seconds: float, slo: Slo | None = None) -> list[Window]:
+        """The run in windows of so many seconds.  Raises InputError on none, or over 10,000."""
+        return windows(self, seconds, slo)
+
+    def clients(self) -> dict[str, Numbers]:
+        """One row per client, as columns.  Raises InputError if the load names no clients."""
+        return clients(self)
+
+    @cached_property
+    def fairness(self) -> Fairness:
+        """How alike clients and requests were served."""
+        return fairness(self)
+
+    @cached_property
+    def slowdown(self) -> Numbers:
+        """E2E of every request over what it would take alone, by id; nan if it has not finished."""
+        columns = self._requests
+        found = np.full(len(self.load), np.nan)
+        rows = np.flatnonzero(~np.isnan(columns["finished_s"]))
+        budget = self.limits.max_num_batched_tokens
+        seconds = alone(columns["prompt_tokens"][rows], columns["output_tokens"][rows], budget, self._stretch)
+        found[rows] = columns["e2e_s"][rows] / seconds
+        return found
 
     def warm_up(self) -> int:
         """How many of the first requests to leave out before the rest is treated as steady: MSER-5 on E2E.
