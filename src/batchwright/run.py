@@ -75,7 +75,7 @@ class Run:
         self.num_decisions = simulator.num_decisions
         self.caches = simulator.batch.blocks.caching and load.has_prefixes
         self.log.pack()
-        self._stretch: Callable[[Step, int], float] = simulator.stretch
+        self.price: Callable[[Step, int], float] = simulator.stretch  # seconds of k quiet steps
 
     def requests(self) -> dict[str, Numbers]:
         """One row per request, in order of arrival; nan for what a request never had.
@@ -87,6 +87,11 @@ class Run:
     def steps(self) -> dict[str, Numbers]:
         """One row per step, in order."""
         return _read_only(self._steps)
+
+    def stretches(self) -> dict[str, Numbers]:
+        """One row per quiet stretch, in order: `step` is its first, the times are in seconds."""
+        steps = self._column("steps")
+        return {"step": self._ends - steps, "steps": steps, "start_s": self._begins, "end_s": self._times}
 
     @cached_property
     def summary(self) -> Summary:
@@ -238,7 +243,7 @@ class Run:
                 step = found[first]
                 quiet.quiet(step.num_decodes, step.padded_rows, step.context_tokens)
                 ends[first : last - 1] = [
-                    self._begins[i] + self._stretch(quiet, k) for k in range(1, last - first)
+                    self._begins[i] + self.price(quiet, k) for k in range(1, last - first)
                 ]
             ends[last - 1] = self._times[i]
             first = last
