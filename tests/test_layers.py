@@ -48,7 +48,7 @@ CORE = {
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
     {"cluster", "run", "conformance"},
-    {"ticks"},
+    {"ticks", "phases"},
     {"planner", "explain"},
     {"report"},
     {"comparison"},
