@@ -49,6 +49,7 @@ CORE = {
 RANKS: list[set[str]] = [
     {"cluster", "run", "conformance"},
     {"ticks", "phases"},
+    {"export", "timeline"},
     {"planner", "explain"},
     {"report"},
     {"comparison"},

@@ -1,11 +1,11 @@
 """What a request does in every step, from its arrival to its end.
 
-    .   waits: for a seat, or for one again after it was preempted
-    P   prefills a chunk of its prompt (of a preempted one, what it recomputes, too)
-    -   decodes one token
-    h   held: has a seat and misses the step (no budget, or decodes do not run)
-    e   ended: has all its tokens and keeps its seat, but is not computed
-    x   padding: has all its tokens and is computed with the batch until that ends
+.   waits: for a seat, or for one again after it was preempted
+P   prefills a chunk of its prompt (of a preempted one, what it recomputes, too)
+-   decodes one token
+h   held: has a seat and misses the step (no budget, or decodes do not run)
+e   ended: has all its tokens and keeps its seat, but is not computed
+x   padding: has all its tokens and is computed with the batch until that ends
 """
 
 from __future__ import annotations
