@@ -189,9 +189,8 @@ class _Sketch:
 
         If idle times alone are too many, the window in one column between any two of them.
         """
-        scales = (digit * 10**power for power in range(20) for digit in (1, 2, 5))
-        fit = (s for s in scales if s >= self.end - self.first or len(self.columns(s)) <= room)
-        return next(fit)
+        scales: Iterator[int] = (digit * 10**power for power in range(20) for digit in (1, 2, 5))
+        return next(s for s in scales if s >= self.end - self.first or len(self.columns(s)) <= room)
 
     def panel(self, scale: int, room: int) -> Panel:
         columns = self.columns(scale)

@@ -66,7 +66,7 @@ def _private(load: Workload) -> Iterator[list[int]]:
 
 
 def _notes(load: Workload, private_hashes: bool) -> Iterator[str]:
-    if not np.array_equal(np.rint(load.arrival * 1000) / 1000, load.arrival):
+    if np.abs(np.rint(load.arrival * 1000) / 1000 - load.arrival).max() > 1e-6:
         yield "arrivals are rounded to whole milliseconds, the unit of the format"
     if load.num_cut:
         yield f"output_length is what is served: {load.num_cut} outputs are cut to max_tokens"
