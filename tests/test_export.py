@@ -21,9 +21,9 @@ from batchwright.export import (
     perfetto_trace,
     replay_script,
     vllm_bench_result,
-    write_whole,
 )
 from batchwright.export.replay import bench_command, serve_command
+from batchwright.files import write_whole
 from batchwright.run import Run
 from batchwright.workload import Workload, chat
 from batchwright.workload.prefix import Hashes
@@ -417,33 +417,3 @@ def test_the_script_says_what_it_does_not_reproduce() -> None:
     assert all(f"#   {note}" in lines for note in script.notes)
     ours = [line for line in lines if line and not line.startswith("#")]
     assert [shlex.split(line)[:2] for line in ours] == [["vllm", "serve"], ["vllm", "bench"]]
-
-
-# --- files -------------------------------------------------------------------------------
-
-
-def test_an_existing_file_is_replaced_only_if_told(tmp_path: Path) -> None:
-    file = tmp_path / "out.json"
-    write_whole(file, "one\n")
-    with pytest.raises(InputError, match="exists already; give another name, or --force"):
-        write_whole(file, "two\n")
-    assert file.read_text(encoding="utf-8") == "one\n"
-    write_whole(file, "three\n", force=True)
-    assert file.read_text(encoding="utf-8") == "three\n" and [p.name for p in tmp_path.iterdir()] == [
-        "out.json"
-    ]
-
-
-def test_a_file_that_cannot_be_written_whole_is_not_written(tmp_path: Path) -> None:
-    file = tmp_path / "out.json"
-    write_whole(file, "one\n")
-    with pytest.raises(UnicodeEncodeError):
-        write_whole(file, "two\n" * 100_000 + "\ud800", force=True)
-    assert file.read_text(encoding="utf-8") == "one\n" and len(list(tmp_path.iterdir())) == 1
-
-
-def test_a_file_in_no_folder_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"cannot be written \(No such file or directory\); check its folder"
-    ):
-        write_whole(tmp_path / "nowhere" / "out.json", "x")

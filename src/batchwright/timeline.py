@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 from batchwright.errors import InputError
 from batchwright.phases import (
@@ -53,9 +54,11 @@ STYLES: Final = {
     IS_PADDING: "red",
     WAITS_IDLE: "yellow",
 }
+SCHEMA_VERSION: Final = 1
 MOST: Final = 12  # requests that are drawn unless others are asked for
 LABELLED: Final = 10  # columns from one label of the axis to the next
 NARROWEST: Final = 20  # columns
+ROUND: Final = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)  # steps of a column, times powers of 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +88,15 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """The rows of one policy: `axis` above, then one label and one string of characters each."""
+    """The rows of one policy: `axis` above, then one label and one string of characters each.
 
+    It shows the steps `first` .. `end` - 1, at most `scale` of them in one character.
+    """
+
+    policy: str
+    first: int
+    end: int
+    scale: int
     title: str
     axis: tuple[str, ...]
     rows: tuple[tuple[str, str], ...]
@@ -133,6 +143,22 @@ def timeline(runs: Mapping[str, Run], window: Window) -> str:
     return "\n\n".join([*parts, "\n".join(legend(found, window.width))]) + "\n"
 
 
+def as_json(found: Sequence[Panel], ids: Sequence[int]) -> dict[str, Any]:
+    """What `--json` prints; the schema is in docs/timeline.md."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "policies": {
+            panel.policy: {
+                "first_step": panel.first,
+                "end_step": panel.end,
+                "steps_per_character": panel.scale,
+                "rows": {str(id): cells for id, (_, cells) in zip(ids, panel.rows, strict=True)},
+            }
+            for panel in found
+        },
+    }
+
+
 @dataclass(frozen=True)
 class _Column:
     """The steps `first` .. `end` - 1; none: the idle time before step `first`."""
@@ -168,8 +194,9 @@ class _Sketch:
         self.label_width = max(len("seconds"), *(len(label) for label in self.labels)) + 2
 
     def _label(self, id: int) -> str:
-        prompt, output = int(self.run.load.prompt[id]), int(self.run.load.output[id])
         is_rejected = id not in self.courses
+        served = self.run.load.output if is_rejected else self.run.requests()["output_tokens"]
+        prompt, output = int(self.run.load.prompt[id]), int(served[id])
         return f"{id:>{len(str(max(self.ids)))}}  {prompt}+{output}{'  rejected' * is_rejected}"
 
     def columns(self, scale: int) -> list[_Column]:
@@ -185,11 +212,11 @@ class _Sketch:
         return found
 
     def scale_for(self, room: int) -> int:
-        """The fewest steps a column, of 1, 2, 5, 10, 20..., with which the window fits `room` columns.
+        """The fewest steps a column, of `ROUND`, with which the window fits `room` columns.
 
         If idle times alone are too many, the window in one column between any two of them.
         """
-        scales: Iterator[int] = (digit * 10**power for power in range(20) for digit in (1, 2, 5))
+        scales: Iterator[int] = chain(range(1, 10), (r * 10**power for power in range(20) for r in ROUND))
         return next(s for s in scales if s >= self.end - self.first or len(self.columns(s)) <= room)
 
     def panel(self, scale: int, room: int) -> Panel:
@@ -202,6 +229,10 @@ class _Sketch:
             title += f"; cut at the right, before step {end}"
         cells = zip(self.ids, self.labels, strict=True)
         return Panel(
+            policy=self.name,
+            first=self.first,
+            end=end,
+            scale=scale,
             title=title,
             axis=tuple(self._axis(shown)),
             rows=tuple((label.ljust(self.label_width), self._row(id, shown)) for id, label in cells),

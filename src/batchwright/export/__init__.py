@@ -5,11 +5,11 @@
     perfetto      a run as a Chrome trace                 from a Run
     replay        the commands that replay the load       from a Run
 
-Each makes an `Exported` in memory; `write_whole` writes it whole or not at all.  A new format
+Each makes an `Exported` in memory; `files.write_whole` writes it.  A new format
 is one file, and one line here.
 """
 
-from batchwright.export.files import Exported, write_whole
+from batchwright.export.exported import Exported
 from batchwright.export.mooncake import mooncake_trace
 from batchwright.export.perfetto import perfetto_trace
 from batchwright.export.replay import replay_script
@@ -21,5 +21,4 @@ __all__ = [
     "perfetto_trace",
     "replay_script",
     "vllm_bench_result",
-    "write_whole",
 ]

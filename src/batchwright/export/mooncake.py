@@ -18,7 +18,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from batchwright.errors import InputError
-from batchwright.export.files import Exported
+from batchwright.export.exported import Exported
 from batchwright.workload import Workload
 from batchwright.workload.prefix import HASH_TOKENS, Hashes
 

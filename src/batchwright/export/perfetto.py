@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from batchwright.errors import InputError
-from batchwright.export.files import Exported
+from batchwright.export.exported import Exported
 from batchwright.history import Stay, stays
 from batchwright.limits import UNLIMITED
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED

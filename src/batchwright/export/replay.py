@@ -5,7 +5,7 @@ trace at their timestamps, with prompts of exactly `input_length` tokens built f
 (equal hashes, equal tokens), and lets each run to `output_length` tokens.
 
 Source: vLLM, `vllm/benchmarks/serve.py`, `benchmarks/datasets` (`TimedTrace`) and
-`engine/arg_utils.py`; checked for 0.19 to 0.32.
+`engine/arg_utils.py`; vLLM 0.19.1 and later have these flags.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from batchwright.export.files import Exported
+from batchwright.export.exported import Exported
 from batchwright.limits import UNLIMITED, Limits
 from batchwright.policies import Vllm
 from batchwright.workload import Workload

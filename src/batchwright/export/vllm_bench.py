@@ -29,7 +29,7 @@ from typing import Any, Final
 import numpy as np
 
 from batchwright.errors import InputError, nearest
-from batchwright.export.files import Exported
+from batchwright.export.exported import Exported
 from batchwright.metrics import Numbers
 from batchwright.run import Run
 from batchwright.ticks import token_times
