@@ -131,6 +131,17 @@ def test_idle_time_is_one_column_and_its_seconds_are_where_it_begins() -> None:
     assert "~ waits while nothing runs" in lines[-1]
 
 
+def test_a_timeline_begins_with_the_first_of_its_requests_and_the_idle_time_before() -> None:
+    load = Workload.from_columns([0.0, 9.0, 9.25], [4, 4, 4], [3, 2, 2])
+    runs = bw.compare(
+        load, bw.Constant(0.5), policies={"v": bw.vllm(async_scheduling=False), "s": bw.static(2)}
+    )
+    late = [panel.lines() for panel in panels(runs, Window(ids=[1, 2], width=60))]
+    assert [lines[0].split(",")[0] for lines in late] == ["v: steps 3 to 5 of 6", "s: steps 0 to 4 of 5"]
+    assert [line.split()[-1] for line in late[0][3:]] == ["P-", "P-"] and late[0][2].split()[1] == "1.500"
+    assert [line.split()[-1] for line in late[1][3:]] == ["P-x", "..P-"] and late[1][2].split()[1] == "0.000"
+
+
 def test_rejected_requests_and_cut_windows_are_said() -> None:
     load = Workload.from_columns([0.0, 0.0], [4, 400], [100, 9])
     limits = bw.Limits(max_model_len=200)
@@ -159,7 +170,7 @@ def test_colours_change_no_character_and_every_character_has_one() -> None:
         ({"ids": [0], "steps": 0}, "steps is 0; give at least 1"),
         ({"ids": [0], "scale": 0}, "scale is 0; give at least 1"),
         ({"ids": [0], "first": -1}, "first step is -1; give at least 0"),
-        ({"ids": [0], "first": 10**6}, "has [0-9]+ steps, but the first one asked for is 1000000"),
+        ({"ids": [0], "first": 10**6}, "has [0-9]+ steps, but the first one to draw is 1000000"),
         ({"ids": [12]}, "request 12 is not in chat; give ids of 0 to 11"),
     ],
 )

@@ -65,12 +65,13 @@ ROUND: Final = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)  # steps of a column, ti
 class Window:
     """What is drawn: requests `ids` in the steps from `first` on.
 
+    `first`: None is the first step of these requests.
     `steps`: how many; None: to the end of the last of these requests.  `scale`: steps of one
     character; None: the fewest that fit `width`, the characters of a line.
     """
 
     ids: Sequence[int]
-    first: int = 0
+    first: int | None = None
     steps: int | None = None
     scale: int | None = None
     width: int = 100
@@ -181,12 +182,13 @@ class _Sketch:
         self.courses = courses(run, self.ids)
         self.starts, self.ends = step_times(run)
         self.jumps = sorted(set(run.log.jumps))
-        if window.first >= len(self.starts):
+        earliest = min((course.first for course in self.courses.values()), default=0)
+        self.first = earliest if window.first is None else window.first
+        if self.first >= len(self.starts):
             raise InputError(
-                f"timeline: {name} has {len(self.starts)} steps, but the first one asked for is "
-                f"{window.first}; give an earlier one"
+                f"timeline: {name} has {len(self.starts)} steps, but the first one to draw is {self.first}; "
+                "give an earlier one, or a request that runs"
             )
-        self.first = window.first
         last = max((course.end for course in self.courses.values()), default=0)
         asked = max(last, self.first + 1) if window.steps is None else self.first + window.steps
         self.end = min(asked, len(self.starts))

@@ -69,7 +69,9 @@ def timeline(
     *,
     ids: Annotated[str | None, Option(help="requests to draw, such as 3,7,12")] = None,
     first: Annotated[int | None, Option(help="draw the first N requests; default: 12")] = None,
-    start: Annotated[int, Option("--from", help="the first step to draw")] = 0,
+    start: Annotated[
+        int | None, Option("--from", help="first step to draw; default: that of these requests")
+    ] = None,
     steps: Annotated[int | None, Option(help="how many; default: to the end of these requests")] = None,
     scale: Annotated[int | None, Option(help="steps of one character; default: what fits")] = None,
     json: Annotated[bool, Option("--json", help="print JSON (docs/timeline.md)")] = False,

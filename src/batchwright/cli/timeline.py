@@ -21,7 +21,7 @@ class Settings:
 
     ids: str | None
     first: int | None
-    start: int
+    start: int | None
     steps: int | None
     scale: int | None
     as_json: bool
