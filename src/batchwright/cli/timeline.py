@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from batchwright.cli.progress import progress
 from batchwright.comparison import run
+from batchwright.drawing import MOST, Window, as_json, legend, panels
 from batchwright.errors import InputError
 from batchwright.report import NARROWEST
 from batchwright.run import Run
 from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
-from batchwright.timeline import MOST, Window, as_json, legend, panels
 
 
 @dataclass(frozen=True, kw_only=True)

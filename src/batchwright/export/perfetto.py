@@ -23,11 +23,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from batchwright.counts import seated, waiting
 from batchwright.errors import InputError
 from batchwright.export.exported import Exported
 from batchwright.history import Stay, stays
 from batchwright.limits import UNLIMITED
-from batchwright.log import COMPLETE, DROPPED, PREEMPTED
+from batchwright.log import DROPPED
 from batchwright.metrics import Numbers
 from batchwright.phases import NAMES, WAITS, Course, courses
 from batchwright.run import Run
@@ -84,10 +85,8 @@ class _Picture:
         self.run = run
         self.found = found
         self.starts, self.ends = step_times(run)
-        rows = stays(run.log)
-        self.stays = [stay for stay in rows if stay.seat > 0 and stay.how != DROPPED]
+        self.stays = [stay for stay in stays(run.log) if stay.seat > 0 and stay.how != DROPPED]
         self.stays.sort(key=lambda stay: stay.seat)
-        self.waits = [stay for stay in rows if stay.seat == 0 or stay.how == DROPPED]  # that ended so
         self.columns = run.requests()
 
     def events(self) -> Iterator[Event]:
@@ -159,47 +158,23 @@ class _Picture:
         return slots
 
     def _counters(self) -> Iterator[Event]:
-        changes = self._changes()
-        begin = _microseconds(min(self.columns["arrival_s"][id] for id in self.found))
-        end = max(self._end(course.end) for course in self.found.values())
-        for name, (times, values) in changes.items():
-            for time, value in zip(times.tolist(), values.tolist(), strict=True):
-                if begin <= time <= end:
-                    yield {"name": name, "ph": "C", "pid": SLOTS, "tid": 0, "ts": time, "args": {name: value}}
+        begin = min(self.columns["arrival_s"][id] for id in self.found)
+        end = self.ends[max(course.end for course in self.found.values()) - 1]
+        for name, (seconds, values) in self._changes().items():
+            is_inside = (seconds >= begin) & (seconds <= end)
+            for time, value in zip(seconds[is_inside].tolist(), values[is_inside].tolist(), strict=True):
+                event = {"name": name, "ph": "C", "pid": SLOTS, "tid": 0, "ts": _microseconds(time)}
+                yield event | {"args": {name: value}}
 
     def _changes(self) -> dict[str, tuple[Numbers, Numbers]]:
-        """Times and values of each counter."""
-        came = {stay.id for stay in self.stays} | {stay.id for stay in self.waits}
-        admitted = [(self._start(stay.admitted), 1) for stay in self.stays]
-        left = [(self._left(stay), -1) for stay in self.stays]
-        again = [(self._left(stay), 1) for stay in self.stays if stay.how == PREEMPTED]
-        arrived = [(_microseconds(self.columns["arrival_s"][id]), 1) for id in came]
-        gone = [(self._left(stay), -1) for stay in self.waits]
-        found = {
-            "running": _summed(admitted + left),
-            "waiting": _summed([*arrived, *again, *gone, *((time, -1) for time, _ in admitted)]),
-        }
+        """Seconds and values of each counter."""
+        timeline = self.run.timeline
+        counts = {"running": seated(timeline), "waiting": waiting(timeline, self.run.arrival)}
+        found = {name: (count.times, count.values) for name, count in counts.items()}
         if self.run.limits.blocks != UNLIMITED:
-            found["free blocks"] = self._free_blocks()
+            free = self.run.limits.blocks + np.cumsum(timeline.column("freed") - timeline.column("taken"))
+            found["free blocks"] = timeline.times, free
         return found
-
-    def _left(self, stay: Stay) -> int:
-        """When a stay, or a wait that ended without one, was over."""
-        return self._end(stay.until) if stay.how in (COMPLETE, DROPPED) else self._start(stay.until)
-
-    def _free_blocks(self) -> tuple[Numbers, Numbers]:
-        """After every stretch."""
-        log = self.run.log
-        freed, taken = (np.frombuffer(log.column(name), np.int64) for name in ("freed", "taken"))
-        times = np.rint(self.run.stretches()["end_s"] * MICROSECONDS).astype(np.int64)
-        return times, self.run.limits.blocks + np.cumsum(freed - taken)
-
-
-def _summed(changes: list[tuple[int, int]]) -> tuple[Numbers, Numbers]:
-    """The running sum, once for each instant."""
-    pairs = np.array(changes, np.int64).reshape(-1, 2)
-    times, place = np.unique(pairs[:, 0], return_inverse=True)
-    return times, np.cumsum(np.bincount(place, weights=pairs[:, 1], minlength=len(times))).astype(np.int64)
 
 
 def _microseconds(seconds: float) -> int:

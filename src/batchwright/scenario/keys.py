@@ -36,10 +36,12 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         _key("limit that clients send: a number, or exact (an oracle); default: greatest output", WORKLOAD),
     ] = None
     gpu: Annotated[str | None, _key("default: H100-SXM", SERVER)] = None
-    model: Annotated[str | None, _key("name, or path of a config.json; default: llama-3.1-8b", SERVER)] = None
-    tp: Annotated[int | None, _key("GPUs that share the model", SERVER, "--tp", "--tensor-parallel-size")] = (
-        None
-    )
+    model: Annotated[
+        str | None, _key("name, or path of a config.json; default: llama-3.1-8b", SERVER)
+    ] = None
+    tp: Annotated[
+        int | None, _key("GPUs that share the model", SERVER, "--tp", "--tensor-parallel-size")
+    ] = None
     gpu_memory_utilization: Annotated[float | None, _key("default: 0.92", SERVER)] = None
     cost: Annotated[
         str | None, _key("instead of a GPU: 'constant(0.025)', 'linear(base=0.005, prefill=2e-5)'", SERVER)
@@ -48,9 +50,9 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     max_num_batched_tokens: Annotated[int | None, _key("tokens of one step", LIMITS)] = None
     max_model_len: Annotated[int | None, _key("prompt + output of one request", LIMITS)] = None
     block_size: Annotated[int, _key("tokens of one KV block", LIMITS)] = 16
-    num_gpu_blocks_override: Annotated[int | None, _key("KV blocks, vLLM's null block included", LIMITS)] = (
-        None
-    )
+    num_gpu_blocks_override: Annotated[
+        int | None, _key("KV blocks, vLLM's null block included", LIMITS)
+    ] = None
     enable_prefix_caching: Annotated[bool, _key("keep blocks for prompts that start alike", LIMITS)] = True
     over_length: Annotated[
         str, _key("a prompt of max_model_len or more: reject (and count), or fail", LIMITS)

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 import batchwright as bw
+from batchwright.drawing import LEGEND, STYLES, Window, draw, legend, panels
 from batchwright.errors import InputError
 from batchwright.phases import courses
 from batchwright.run import Run
-from batchwright.timeline import LEGEND, STYLES, Window, legend, panels, timeline
 from batchwright.workload import Workload, chat
 from strategies import for_every_seed
 from test_run import case, every_policy, steps_of
@@ -113,7 +113,7 @@ def test_lines_fit_the_width_and_all_policies_have_one_scale(width: int) -> None
 
 def test_the_axis_says_when_its_columns_begin() -> None:
     runs = compared(Workload.from_columns([0.0, 0.0, 0.0], [4, 4, 4], [1, 30, 5]))
-    text = timeline({"vllm": runs["vllm"]}, Window(ids=[0, 1, 2]))
+    text = draw({"vllm": runs["vllm"]}, Window(ids=[0, 1, 2]))
     title, step, seconds, *rows = text.splitlines()[:6]
     assert title == "vllm: steps 0 to 30 of 31, 1 character = 1 step"
     assert step.split() == ["step", "0", "10", "20", "30"]
@@ -125,7 +125,7 @@ def test_the_axis_says_when_its_columns_begin() -> None:
 def test_idle_time_is_one_column_and_its_seconds_are_where_it_begins() -> None:
     load = Workload.from_columns([0.0, 3.0], [4, 4], [3, 2])
     run = bw.compare(load, bw.Constant(0.5), policies={"s": bw.static(2)})["s"]
-    lines = timeline({"s": run}, Window(ids=[0, 1])).splitlines()
+    lines = draw({"s": run}, Window(ids=[0, 1])).splitlines()
     assert lines[2].split() == ["seconds", "0.000"]
     assert [line.split()[-1] for line in lines[3:5]] == ["~P--", "P-x"]
     assert "~ waits while nothing runs" in lines[-1]
@@ -146,7 +146,7 @@ def test_rejected_requests_and_cut_windows_are_said() -> None:
     load = Workload.from_columns([0.0, 0.0], [4, 400], [100, 9])
     limits = bw.Limits(max_model_len=200)
     run = bw.compare(load, bw.Constant(0.5), limits, policies={"v": bw.vllm()})["v"]
-    lines = timeline({"v": run}, Window(ids=[0, 1], scale=1, width=50)).splitlines()
+    lines = draw({"v": run}, Window(ids=[0, 1], scale=1, width=50)).splitlines()
     assert re.search("cut at the right, before step [0-9]+$", lines[0])
     assert lines[4] == "1  400+9  rejected"
     assert "held" not in lines[-1] and "padding" not in lines[-1]
@@ -176,10 +176,10 @@ def test_colours_change_no_character_and_every_character_has_one() -> None:
 )
 def test_a_window_that_is_nowhere_is_refused(window: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        timeline(compared(chat(12)), Window(**window))  # type: ignore[arg-type]
+        draw(compared(chat(12)), Window(**window))  # type: ignore[arg-type]
 
 
 def test_a_long_run_is_drawn_without_its_steps_being_expanded() -> None:
     run = compared(chat(300))["vllm"]
-    timeline({"vllm": run}, Window(ids=range(12)))
+    draw({"vllm": run}, Window(ids=range(12)))
     assert "_steps" not in vars(run) and np.isfinite(run.summary.duration)
