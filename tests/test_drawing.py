@@ -33,7 +33,7 @@ def idle_columns(run: Run, first: int, end: int) -> list[int]:
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(6)
 def test_without_idle_columns_a_row_is_the_course_of_its_request(name: str, seed: int) -> None:
     run = case(seed, name).run
     found = courses(run, range(len(run.load)))
@@ -45,7 +45,7 @@ def test_without_idle_columns_a_row_is_the_course_of_its_request(name: str, seed
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(6)
 def test_in_idle_time_those_who_have_come_and_have_no_seat_wait(name: str, seed: int) -> None:
     run = case(seed, name).run
     rows = rows_of(run)
@@ -58,7 +58,7 @@ def test_in_idle_time_those_who_have_come_and_have_no_seat_wait(name: str, seed:
         assert [row[place] for row in rows].count("~") == come - gone - running
 
 
-@for_every_seed(10)
+@for_every_seed(6)
 def test_a_window_is_a_part_of_the_whole(seed: int) -> None:
     run = case(seed, "dynamic").run
     whole, end = rows_of(run), len(steps_of(run))
@@ -71,7 +71,7 @@ def test_a_window_is_a_part_of_the_whole(seed: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [2, 7])
-@for_every_seed(10)
+@for_every_seed(6)
 def test_a_character_of_many_steps_shows_a_prefill_or_what_is_most_frequent(scale: int, seed: int) -> None:
     run = case(seed, "orca").run
     columns = panels({"p": run}, Window(ids=range(len(run.load)), width=WIDE, scale=scale))[0].rows

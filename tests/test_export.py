@@ -132,7 +132,7 @@ def test_hashes_of_another_length_are_refused() -> None:
 
 
 @every_policy
-@for_every_seed(8)
+@for_every_seed(5)
 def test_the_statistics_are_those_of_the_lists_as_vllm_makes_them(name: str, seed: int) -> None:
     found = case(seed, name)
     result = strict(vllm_bench_result(found.run).text)
@@ -171,7 +171,7 @@ def samples_of(result: dict[str, Any], run: Run) -> dict[str, list[float]]:
 
 
 @every_policy
-@for_every_seed(8)
+@for_every_seed(5)
 def test_counts_and_peaks_are_those_of_the_lists(name: str, seed: int) -> None:
     found = case(seed, name)
     result = strict(vllm_bench_result(found.run).text)
@@ -300,7 +300,7 @@ def area(events: list[dict[str, Any]], name: str) -> int:
 
 
 @every_policy
-@for_every_seed(10)
+@for_every_seed(6)
 def test_a_trace_is_valid_and_its_counters_are_what_its_tracks_show(name: str, seed: int) -> None:
     found = case(seed, name)
     events = events_of(found.run)

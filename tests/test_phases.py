@@ -65,13 +65,13 @@ def check(run: Run) -> str:
 
 
 @every_policy
-@for_every_seed(15)
+@for_every_seed(8)
 def test_every_character_is_what_the_step_says(name: str, seed: int) -> None:
     check(case(seed, name).run)
 
 
 @pytest.mark.parametrize("policy", [holds, pauses])
-@for_every_seed(20)
+@for_every_seed(10)
 def test_so_it_is_where_decodes_miss_steps(policy: Any, seed: int) -> None:
     check(run_of(policy, seed))
 

@@ -56,19 +56,19 @@ def check(run: Run) -> None:
 
 
 @every_policy
-@for_every_seed(12)
+@for_every_seed(6)
 def test_steps_and_tokens_have_the_times_of_the_expanded_steps(name: str, seed: int) -> None:
     check(case(seed, name).run)
 
 
 @pytest.mark.parametrize("policy", [holds, pauses])
-@for_every_seed(20)
+@for_every_seed(10)
 def test_so_they_have_where_decodes_miss_steps(policy: Any, seed: int) -> None:
     check(run_of(policy, seed))
 
 
 @every_policy
-@for_every_seed(12)
+@for_every_seed(6)
 def test_every_request_has_all_its_tokens_from_first_to_last(name: str, seed: int) -> None:
     run = case(seed, name).run
     columns = run.requests()
