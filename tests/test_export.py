@@ -20,13 +20,13 @@ from batchwright.export import (
     mooncake_trace,
     perfetto_trace,
     replay_script,
+    replay_trace,
     vllm_bench_result,
 )
 from batchwright.export.replay import bench_command, serve_command
 from batchwright.files import write_whole
 from batchwright.run import Run
 from batchwright.workload import Workload, chat
-from batchwright.workload.prefix import Hashes
 from strategies import for_every_seed
 from test_run import case, every_policy
 
@@ -119,13 +119,75 @@ def test_what_a_mooncake_trace_cannot_hold_is_said() -> None:
     assert [json.loads(line)["output_length"] for line in mooncake_trace(load).text.splitlines()] == [9, 15]
 
 
-def test_hashes_of_another_length_are_refused() -> None:
-    load = random_load(1, has_prefixes=True)
+def shared_tokens(hashes: list[list[int]], prompts: list[int], tokens: int) -> list[list[int]]:
+    """Tokens that each prompt has in common with each other one, by their hashes."""
+
+    def common(a: int, b: int) -> int:
+        pieces = 0
+        while pieces < min(len(hashes[a]), len(hashes[b])) and hashes[a][pieces] == hashes[b][pieces]:
+            pieces += 1
+        return min(pieces * tokens, prompts[a], prompts[b])
+
+    return [[common(a, b) for b in range(len(prompts))] for a in range(len(prompts))]
+
+
+@for_every_seed(10)
+def test_coarser_hashes_share_the_whole_pieces_of_finer_ones(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    shared = Random(seed).choice([512, 528, 1040, 1536, 2064])
+    load = Workload.open(f"poisson(n=12, rate=3, prompt=300, shared_prefix={shared}, prefixes=2)", seed=seed)
     hashes = load.columns.hashes
     assert hashes is not None
-    object.__setattr__(load.columns, "hashes", Hashes(hashes.ids, hashes.offsets, tokens=16))
-    with pytest.raises(InputError, match="are of 16 tokens, those of a Mooncake trace of 512"):
+    prompts = load.prompt.tolist()
+    fine = [hashes.ids[first:end].tolist() for first, end in pairwise(hashes.offsets.tolist())]
+    exported = mooncake_trace(load)
+    coarse = hash_lists(read_back(exported.text, tmp_path_factory.mktemp("coarse")))
+    for row, rows in zip(
+        shared_tokens(coarse, prompts, 512), shared_tokens(fine, prompts, hashes.tokens), strict=True
+    ):
+        assert row == [tokens if tokens in prompts else tokens // 512 * 512 for tokens in rows]
+    assert any("in pieces of 512" in note for note in exported.notes) == (shared % 512 > 0)
+    kept = [json.loads(line)["hash_ids"] for line in replay_trace(load).text.splitlines()]
+    assert kept == fine
+    flags = flags_of(bench_command(load, "t", "m"))
+    assert flags["--timed-trace-chunk-hash-size"] == str(hashes.tokens)
+
+
+def test_hashes_that_do_not_fill_those_of_the_trace_are_refused() -> None:
+    with pytest.raises(InputError, match="are of 512 tokens, which do not fill the 300 of a hash"):
+        mooncake_trace(random_load(1, has_prefixes=True), hash_tokens=300)
+
+
+FOLLOWERS = (
+    "closed(clients=3, n=12, prompt=600, output=40)",
+    "sessions(n=12, rate=2, turns=4, think=1, prompt=300, output=40)",
+)
+
+
+@pytest.mark.parametrize("text", FOLLOWERS)
+def test_requests_that_follow_others_come_when_they_came_in_the_run(tmp_path: Path, text: str) -> None:
+    load = Workload.open(text)
+    run = bw.compare(load, bw.Constant(0.05), policies={"v": bw.vllm()})["v"]
+    with pytest.raises(InputError, match="requests follow others, so only a run knows when they come"):
         mooncake_trace(load)
+    exported = mooncake_trace(load, arrival=run.arrival)
+    found, order = read_back(exported.text, tmp_path), np.argsort(run.arrival, kind="stable")
+    assert np.array_equal(found.arrival, np.rint(run.arrival[order] * 1000) / 1000)
+    assert np.array_equal(found.prompt, load.prompt[order]) and not found.has_followers
+    assert "arrivals are those of the run" in exported.notes[0]
+    assert any("answers have no hashes" in note for note in exported.notes) == text.startswith("sessions")
+    script = replay_script(load, run.limits, bw.vllm(), trace="t", model="m")
+    assert "the clients' loop" in script.text and "--num-prompts 12" in script.text
+
+
+@pytest.mark.parametrize("text", FOLLOWERS)
+def test_results_and_pictures_of_such_a_load_are_those_of_its_run(text: str) -> None:
+    run = bw.compare(Workload.open(text), bw.Constant(0.05), policies={"v": bw.vllm()})["v"]
+    result = strict(vllm_bench_result(run).text)
+    assert result["start_times"] == run.arrival.tolist()
+    assert result["request_rate"] == pytest.approx(11 / (run.arrival.max() - run.arrival.min()))
+    check_format(events_of(run))
 
 
 # --- vllm bench serve --------------------------------------------------------------------

@@ -168,3 +168,12 @@ def test_every_key_of_the_results_stands_on_the_page_of_exports(command: Command
     plain = {key for key in keys if not re.match("(mean|median|std|p99)_", key)}
     assert plain <= cells and {"mean_ttft_ms", "p99_ttft_ms"} <= cells
     assert all(f"`{name}`" in page for name in FORMATS)
+
+
+def test_a_load_in_which_clients_wait_for_answers_is_exported_as_it_came_in_the_run(command: Command) -> None:
+    load = ("closed(clients=2, n=6, prompt=40, output=5)", "--cost", "constant(0.1)")
+    printed = good(command("export", *load, "--format", "mooncake", "-o", "a.jsonl", "--policy", "orca"))
+    assert "arrivals are those of the run" in printed
+    assert bw.Workload.open("a.jsonl").arrival.tolist() == [0, 0, 0.5, 0.5, 1, 1]
+    good(command("export", *load, "--format", "command", "-o", "b.sh", "--serve-model", "m"))
+    assert len(bw.Workload.open("b.jsonl")) == 6

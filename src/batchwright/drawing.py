@@ -263,7 +263,7 @@ class _Sketch:
 
     def _idle_cell(self, course: Course, tick: int) -> str:
         """What the request did in the idle time before step `tick`."""
-        if not course.first <= tick < course.end or self.run.load.arrival[course.id] >= self.starts[tick]:
+        if not course.first <= tick < course.end or self.run.arrival[course.id] >= self.starts[tick]:
             return " "
         code = course.text(tick, tick + 1)
         if code == WAITS or any(stay.admitted == tick for stay in course.stays):

@@ -16,11 +16,18 @@ from batchwright.cli.progress import progress
 from batchwright.comparison import device_of, run
 from batchwright.cost import Roofline
 from batchwright.errors import InputError, nearest
-from batchwright.export import Exported, mooncake_trace, perfetto_trace, replay_script, vllm_bench_result
+from batchwright.export import (
+    Exported,
+    mooncake_trace,
+    perfetto_trace,
+    replay_script,
+    replay_trace,
+    vllm_bench_result,
+)
 from batchwright.export.perfetto import MOST
 from batchwright.files import write_whole
 from batchwright.run import Run
-from batchwright.scenario.build import Prepared, prepare
+from batchwright.scenario.build import DEFAULT_TP, Prepared, prepare
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
 
@@ -72,8 +79,13 @@ Made = tuple[dict[Path, str], list[str]]  # files, and what is to be said
 
 def _mooncake(scenario: Scenario, settings: Settings) -> Made:
     load = load_of(scenario)
-    made = mooncake_trace(load, settings.private_hashes)
-    return {settings.output: made.text}, [load.describe(), *load.notes, *made.notes]
+    notes = [load.describe(), *load.notes]
+    arrival = None
+    if load.has_followers:
+        prepared, notes = _prepared(scenario, settings)
+        arrival = _run(prepared).arrival
+    made = mooncake_trace(load, arrival=arrival, private_hashes=settings.private_hashes)
+    return {settings.output: made.text}, [*notes, *made.notes]
 
 
 def _vllm_bench(scenario: Scenario, settings: Settings) -> Made:
@@ -107,13 +119,19 @@ def _command(scenario: Scenario, settings: Settings) -> Made:
         raise InputError(
             f"{trace}: is where the trace goes; end the name of the commands in .sh, for instance"
         )
-    policy = next(iter(prepared.policies.values()))
-    load = mooncake_trace(prepared.load, private_hashes=True)
+    load, policy = prepared.load, next(iter(prepared.policies.values()))
+    arrival = _run(prepared).arrival if load.has_followers else None
+    sent = replay_trace(load, arrival)
     script = replay_script(
-        prepared.load, prepared.limits, policy, trace=str(trace), model=model, tp=prepared.scenario.tp or 1
+        load,
+        prepared.limits,
+        policy,
+        trace=str(trace),
+        model=model,
+        tp=scenario.tp or DEFAULT_TP,
     )
     not_said = [f"not reproduced: {note}" for note in script.notes]
-    return {trace: load.text, settings.output: script.text}, [*notes, *load.notes, *not_said]
+    return {trace: sent.text, settings.output: script.text}, [*notes, *sent.notes, *not_said]
 
 
 FORMATS: Final[dict[str, Callable[[Scenario, Settings], Made]]] = {

@@ -68,8 +68,10 @@ def _chosen(run: Run, requests: int, since: float, until: float) -> list[int]:
     ends = np.nan_to_num(columns["finished_s"], nan=inf)
     is_there = (columns["arrival_s"] <= until) & (ends >= since)
     is_there[run.rejected] = False
-    chosen: list[int] = np.flatnonzero(is_there)[:requests].tolist()
-    return chosen
+    chosen = np.flatnonzero(is_there)
+    order = np.argsort(run.arrival[chosen], kind="stable")[:requests]
+    found: list[int] = np.sort(chosen[order]).tolist()
+    return found
 
 
 def _drawn(run: Run, found: dict[int, Course]) -> str:

@@ -18,10 +18,11 @@ from typing import Any, Final
 import numpy as np
 
 from batchwright.export.exported import Exported
+from batchwright.export.mooncake import hash_tokens_of, mooncake_trace
 from batchwright.limits import UNLIMITED, Limits
+from batchwright.metrics import Numbers
 from batchwright.policies import Vllm
 from batchwright.workload import Workload
-from batchwright.workload.prefix import HASH_TOKENS
 
 NAMES: Final = {"policy": "scheduling-policy"}  # where the flag of `vllm serve` is called otherwise
 NO_FLAG: Final = ("version",)
@@ -39,7 +40,7 @@ def replay_script(
 ) -> Exported:
     """Two commands: start the server, and once it answers, send the load.
 
-    `trace`: the file of `mooncake_trace(load, private_hashes=True)`.  `result`: what the client writes.
+    `trace`: the file of `replay_trace`.  `result`: what the client writes.
     `policy`: what was simulated; only that of vLLM can be told to the server.
     """
     notes = tuple(" ".join(note.split()) for note in _notes(load, limits, policy))
@@ -76,12 +77,21 @@ def serve_command(limits: Limits, policy: Any, model: str, tp: int = 1) -> str:
     return shlex.join(words)
 
 
+def replay_trace(load: Workload, arrival: Numbers | None = None) -> Exported:
+    """The trace that the client sends, with hashes as fine as those of the load.
+
+    `arrival`: those of a run, for a load in which requests follow others.
+    """
+    tokens = hash_tokens_of(load)
+    return mooncake_trace(load, arrival=arrival, private_hashes=True, hash_tokens=tokens)
+
+
 def bench_command(load: Workload, trace: str, model: str, result: str = "result.json") -> str:
-    """`vllm bench serve` that sends the requests of the Mooncake trace `trace` at their times."""
+    """`vllm bench serve` that sends the requests of the trace `trace` at their times."""
     return shlex.join([
         "vllm", "bench", "serve", "--backend", "vllm", "--model", model,
         "--dataset-name", "timed_trace", "--dataset-path", trace, "--num-prompts", str(len(load)),
-        "--self-timed", "--timed-trace-chunk-hash-size", str(HASH_TOKENS),
+        "--self-timed", "--timed-trace-chunk-hash-size", str(hash_tokens_of(load)),
         "--timed-trace-sec-multiplier", "0.001", "--ignore-eos", "--temperature", "0",
         "--percentile-metrics", "ttft,tpot,itl,e2el",
         "--save-result", "--save-detailed", "--result-filename", result,
@@ -114,6 +124,8 @@ def _notes(load: Workload, limits: Limits, policy: Any) -> Iterator[str]:
         yield "prefix hits: the load does not say how prompts begin, so no two of them share a prefix"
     if not np.array_equal(load.max_tokens, load.output):
         yield "max_tokens: each request asks for exactly the output that it gets"
+    if load.has_followers:
+        yield "the clients' loop: requests come at the times of the run, not when the one before has ended"
     if load.priority is not None:
         yield "priority: the trace format has no place for it"
     over = int(np.count_nonzero(load.prompt + load.output > limits.longest))

@@ -33,7 +33,6 @@ from batchwright.export.exported import Exported
 from batchwright.metrics import Numbers
 from batchwright.run import Run
 from batchwright.ticks import token_times
-from batchwright.workload import Workload
 
 GOALS: Final = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2e_s"}
 BACKEND: Final = "batchwright"
@@ -65,7 +64,8 @@ class Columns:
         self.of = run.requests()
         self.is_done = ~np.isnan(self.of["finished_s"])
         self.tokens = token_times(run) if run.is_streamed else _at_once(self.of)
-        self.duration = max(float(np.nanmax(self.of["finished_s"], initial=0.0)), run.load.span)
+        last = [float(np.nanmax(self.of[name], initial=0.0)) for name in ("finished_s", "arrival_s")]
+        self.duration = max(last)
 
     def done(self, name: str) -> Numbers:
         """A column of the completed requests."""
@@ -103,7 +103,7 @@ class Columns:
 
 
 def _setup(run: Run, model: str) -> dict[str, Any]:
-    rate, burstiness = _traffic(run.load)
+    rate, burstiness = _traffic(run.arrival)
     return {
         "backend": BACKEND,
         "endpoint_type": BACKEND,
@@ -116,11 +116,13 @@ def _setup(run: Run, model: str) -> dict[str, Any]:
     }
 
 
-def _traffic(load: Workload) -> tuple[float | str, float | str]:
+def _traffic(arrival: Numbers) -> tuple[float | str, float | str]:
     """Rate and burstiness (the shape of Gamma gaps, 1 / CV^2) as vLLM would be told of them."""
-    if load.span == 0:
+    gaps = np.diff(np.sort(arrival))
+    if not gaps.any():
         return "inf", 1.0
-    return load.rate, "inf" if load.gap_cv < 1e-9 else load.gap_cv**-2
+    cv = float(gaps.std() / gaps.mean())
+    return 1 / float(gaps.mean()), "inf" if cv < 1e-9 else cv**-2
 
 
 def _counts(found: Columns) -> dict[str, Any]:
