@@ -243,6 +243,9 @@ def test_counts_and_peaks_are_those_of_the_lists(name: str, seed: int) -> None:
     assert result["duration"] == max(r.finished for r in found.requests)
     assert result["output_throughput"] == pytest.approx(found.run.summary.output_throughput)
     assert result["total_token_throughput"] == pytest.approx(found.run.summary.total_throughput)
+    if found.run.itl().is_defined:
+        assert result["mean_itl_ms"] == pytest.approx(found.run.itl().mean * 1000)
+        assert result["p99_itl_ms"] == pytest.approx(found.run.itl().p99 * 1000)
     assert result["max_concurrent_requests"] == max(
         sum(1 for other in found.requests if other.arrival <= r.arrival < other.finished)
         for r in found.requests
