@@ -58,6 +58,8 @@ CORE = {
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
     {"cluster", "run", "conformance", "summary", "estimates", "saturation", "slots", "windows", "fairness"},
+    {"ticks", "phases"},
+    {"drawing", "export"},
     {"planner", "explain", "replications"},
     {"report", "report_json"},
     {"comparison"},
