@@ -35,6 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "workload": WORK,
     "metrics": WORK,
     "theory": WORK,
+    "gain": BASE,
     "cost": WORK | {"hardware"},
     "cost_text": WORK | {"hardware", "cost"},
     "history": BASE | {"request", "log"},
@@ -51,6 +52,7 @@ RANKS: list[set[str]] = [
     {"planner", "explain"},
     {"report"},
     {"comparison"},
+    {"article", "published"},
     {"cli", "server"},
     {"__init__", "__main__"},
 ]

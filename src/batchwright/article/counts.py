@@ -1,0 +1,43 @@
+"""The formulas beside the simulation for other numbers of requests: where the fraction shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from batchwright.article import formulas
+from batchwright.article.estimate import Estimate, estimate
+from batchwright.article.serve import closed_form_gain, simulated_gains
+
+COUNTS: Final = (32, 64, 96, 100, 128, 256, 1000)
+FORMULAS: Final = 20  # seeds of the formulas for one of the simulation: they cost next to nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountRow:
+    """Continuous over static for `requests`, as shares.
+
+    `formula`: by the article's two formulas, which cannot show more than `bound`.
+    `simulated`: step by step, with its `closed_form`.
+    """
+
+    requests: int
+    formula: Estimate
+    bound: float
+    simulated: Estimate
+    closed_form: float
+
+
+def count_row(requests: int, seeds: int) -> CountRow:
+    """For `requests`, over `seeds` simulated workloads."""
+    outputs = [formulas.load(seed, requests).output for seed in range(FORMULAS * seeds)]
+    gains = [formulas.static_seconds(o) / formulas.continuous_seconds(o) - 1 for o in outputs]
+    return CountRow(
+        requests=requests,
+        formula=estimate(np.array(gains)),
+        bound=formulas.greatest_gain(requests),
+        simulated=estimate(simulated_gains(requests, seeds)),
+        closed_form=closed_form_gain(requests),
+    )

@@ -1,0 +1,43 @@
+"""The article's workload and its two formulas, as it writes them.
+
+    static      sum over batches of 32 of max(output) * 25 ms
+    continuous  max(output) * 25 ms * max(n / 32, 1)
+
+The second charges the longest output to every n / 32 "waves", so nobody ever takes the seat of one
+who has left: it is static batching with a fractional last batch.  Hence
+
+    static / continuous = sum of the batches' maxima / (maximum * n / 32) <= ceil(n/32) / (n/32)
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from batchwright.article.claims import BATCH, OUTPUT, PROMPT, REQUESTS, STEP
+from batchwright.gain import Ints
+from batchwright.workload import Workload
+
+
+def load(seed: int, requests: int = REQUESTS) -> Workload:
+    """The article's workload: all requests at the start, uniform lengths."""
+    random = np.random.Generator(np.random.PCG64(seed))
+    prompt = random.integers(PROMPT[0], PROMPT[1] + 1, requests)
+    output = random.integers(OUTPUT[0], OUTPUT[1] + 1, requests)
+    return Workload.from_columns(np.zeros(requests), prompt, output, name="article")
+
+
+def static_seconds(output: Ints) -> float:
+    """The article's formula for static batching."""
+    return sum(int(output[i : i + BATCH].max()) for i in range(0, len(output), BATCH)) * STEP
+
+
+def continuous_seconds(output: Ints) -> float:
+    """The article's formula for continuous batching."""
+    return int(output.max()) * STEP * max(len(output) / BATCH, 1)
+
+
+def greatest_gain(requests: int) -> float:
+    """The most that the two formulas can show for so many requests, whatever the outputs; a share."""
+    return ceil(requests / BATCH) / max(requests / BATCH, 1) - 1

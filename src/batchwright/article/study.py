@@ -1,0 +1,196 @@
+"""All numbers of the article, computed again, beside the same workload run step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import numpy as np
+
+from batchwright.article import formulas
+from batchwright.article.claims import BATCH, CLAIMED_STATIC, OUTPUT, PROMPT, REQUESTS, STEP
+from batchwright.article.counts import COUNTS, CountRow, count_row
+from batchwright.article.estimate import Estimate, Floats, estimate
+from batchwright.article.gpus import GPUS, GpuRow, gpu_row
+from batchwright.article.scheduler import Flood, SchedulerRow, flood, scheduler_rows
+from batchwright.article.serve import CONTINUOUS, STATIC, closed_form_gain, serve, simulated_gains
+from batchwright.cost import Linear
+from batchwright.errors import InputError
+from batchwright.gain import Law, gain, geometric, lognormal, uniform
+from batchwright.policies import Static
+from batchwright.workload import Workload
+
+PREFILL: Final = 1e-4  # seconds per prompt token, where prefill is not free
+MANY: Final = 6400  # requests that stand for "very many"
+BATCHES: Final = (4, 8, 16, 32, 64)
+FEWEST: Final = 10  # seeds
+
+Key = TypeVar("Key")
+Result = TypeVar("Result")
+Report = Callable[[float], None]  # share of the work that is done
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One way to serve the workload, over seeds.  Seconds, tokens/s."""
+
+    seconds: Estimate
+    output_throughput: Estimate
+    total_throughput: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gains:
+    """Continuous over static, as shares; each seed's own, so that both sides serve the same requests.
+
+    formula         by the article's two formulas
+    simulated       step by step, prompts free
+    prefill         both pay for prompts
+    prefill_padded  both pay, and static pads the prompts of a batch to its longest
+    many            6400 requests, prompts free, with its closed form; `limit`: no end of requests
+    """
+
+    formula: Estimate
+    simulated: Estimate
+    prefill: Estimate
+    prefill_padded: Estimate
+    many: Estimate
+    many_closed_form: float
+    limit: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawRow:
+    """Gain for many requests by a law of outputs, one for each batch size of `BATCHES`; shares."""
+
+    law: str
+    gains: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """All that is computed.  Estimates are means over `seeds` workloads, with 95 % intervals.
+
+    rows           by way to serve: `static_formula`, `continuous_formula`, `static`, `continuous`,
+                   `static_prefill`, `static_prefill_padded`, `continuous_prefill`
+    num_claimed    seeds in which the static formula gives no more than the claimed tokens/s
+    claim_seconds  what the claimed tokens/s of static need for a workload of mean lengths
+    most_seconds   the most that the static formula can give
+    """
+
+    seeds: int
+    rows: dict[str, Row]
+    gains: Gains
+    num_claimed: int
+    claim_seconds: float
+    most_seconds: float
+    counts: tuple[CountRow, ...]
+    laws: tuple[LawRow, ...]
+    gpus: tuple[GpuRow, ...]
+    scheduler: tuple[SchedulerRow, ...]
+    flood: Flood
+
+
+Timed = dict[str, Floats]  # seconds of every seed, by way
+
+
+def recompute(seeds: int = 200, report: Report | None = None) -> Study:
+    """Compute all of it, for workloads of seeds 0, 1...  Raises InputError on fewer than 10 seeds."""
+    if type(seeds) is not int or seeds < FEWEST:
+        raise InputError(f"seeds is {seeds!r}; give a whole number of at least {FEWEST}, for the intervals")
+    said = report or _nothing
+    few = max(FEWEST, seeds // 10)  # of what takes longest
+    loads = [formulas.load(seed) for seed in range(seeds)]
+    output = np.array([load.output.sum() for load in loads], np.float64)
+    total = output + np.array([load.prompt.sum() for load in loads])
+    timed = _timed(loads, lambda share: said(0.4 * share))
+    gains = _gains(timed, max(FEWEST, seeds // 20))
+    said(0.6)
+    counts = _each(COUNTS, partial(count_row, seeds=few), lambda share: said(0.6 + 0.2 * share))
+    gpus = _each(GPUS, partial(gpu_row, loads=loads[:few]), lambda share: said(0.8 + 0.15 * share))
+    return Study(
+        seeds=seeds,
+        rows={way: _row(seconds, output, total) for way, seconds in timed.items()},
+        gains=gains,
+        num_claimed=int((total / timed["static_formula"] <= CLAIMED_STATIC).sum()),
+        claim_seconds=REQUESTS * (sum(PROMPT) + sum(OUTPUT)) / 2 / CLAIMED_STATIC,
+        most_seconds=-(-REQUESTS // BATCH) * OUTPUT[1] * STEP,
+        counts=counts,
+        laws=tuple(_law_row(law) for law in laws()),
+        gpus=gpus,
+        scheduler=scheduler_rows(),
+        flood=flood(),
+    )
+
+
+def laws() -> list[Law]:
+    """Laws of output lengths, uniform and with a long tail."""
+    return [
+        uniform(*OUTPUT),
+        uniform(1, OUTPUT[1]),
+        geometric(288),
+        geometric(288, OUTPUT[1]),
+        lognormal(288, 0.3),
+        lognormal(288, 0.5),
+        lognormal(288, 0.8),
+        lognormal(288, 1.0, 1024),
+    ]
+
+
+def _each(keys: tuple[Key, ...], make: Callable[[Key], Result], report: Report) -> tuple[Result, ...]:
+    """One result for each key, with a report after each."""
+    found = []
+    for i, key in enumerate(keys):
+        found.append(make(key))
+        report((i + 1) / len(keys))
+    return tuple(found)
+
+
+def _timed(loads: list[Workload], report: Report) -> Timed:
+    """The seconds of every way on every workload."""
+    free, paid = Linear(STEP), Linear(STEP, prefill=PREFILL)
+    ways: dict[str, Callable[[Workload], float]] = {
+        "static_formula": lambda load: formulas.static_seconds(load.output),
+        "continuous_formula": lambda load: formulas.continuous_seconds(load.output),
+        "static": lambda load: serve(load, STATIC, free),
+        "continuous": lambda load: serve(load, CONTINUOUS, free),
+        "static_prefill": lambda load: serve(load, STATIC, paid),
+        "static_prefill_padded": lambda load: serve(load, Static(BATCH), paid),
+        "continuous_prefill": lambda load: serve(load, CONTINUOUS, paid),
+    }
+    found: Timed = {way: np.empty(len(loads)) for way in ways}
+    for i, load in enumerate(loads):
+        for way, seconds in ways.items():
+            found[way][i] = seconds(load)
+        report((i + 1) / len(loads))
+    return found
+
+
+def _row(seconds: Floats, output: Floats, total: Floats) -> Row:
+    return Row(
+        seconds=estimate(seconds),
+        output_throughput=estimate(output / seconds),
+        total_throughput=estimate(total / seconds),
+    )
+
+
+def _gains(timed: Timed, seeds: int) -> Gains:
+    return Gains(
+        formula=estimate(timed["static_formula"] / timed["continuous_formula"] - 1),
+        simulated=estimate(timed["static"] / timed["continuous"] - 1),
+        prefill=estimate(timed["static_prefill"] / timed["continuous_prefill"] - 1),
+        prefill_padded=estimate(timed["static_prefill_padded"] / timed["continuous_prefill"] - 1),
+        many=estimate(simulated_gains(MANY, seeds)),
+        many_closed_form=closed_form_gain(MANY),
+        limit=gain(uniform(*OUTPUT), BATCH),
+    )
+
+
+def _law_row(law: Law) -> LawRow:
+    return LawRow(law=law.name, gains=tuple(gain(law, batch) for batch in BATCHES))
+
+
+def _nothing(share: float) -> None:
+    pass
