@@ -20,6 +20,7 @@ STATE = WORK | {"arrivals", "blocks", "waiting", "log"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
+    "files": BASE,
     "config": BASE,
     "limits": BASE | {"config", "request"},
     "step": BASE,
@@ -53,6 +54,7 @@ RANKS: list[set[str]] = [
     {"report"},
     {"comparison"},
     {"article", "published"},
+    {"scenario"},
     {"cli", "server"},
     {"__init__", "__main__"},
 ]
