@@ -1,4 +1,4 @@
-"""An article on batching claims +94 % for continuous batching, and +80 to 100 % in general.
+"""An article on batching claims +94% for continuous batching, and +80 to 100% in general.
 
 Its workload and its two formulas are computed here again, beside the same workload run step by
 step.  Nothing is stored but what it claims (`claims`): every number of ours is made when it is

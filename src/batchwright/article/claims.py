@@ -7,7 +7,7 @@ from typing import Final
 CLAIMED_STATIC: Final = 3500.0  # tokens/s; which tokens is not said
 CLAIMED_CONTINUOUS: Final = 6800.0
 CLAIMED_GAIN: Final = 0.94
-CLAIMED_RANGE: Final = (0.80, 1.00)  # "+80 to 100 %" in general
+CLAIMED_RANGE: Final = (0.80, 1.00)  # "+80 to 100%" in general
 
 CLAIMED_SCHEDULING: Final = 0.05e-3  # seconds a step, for a flood of very short requests
 CLAIMED_STEP: Final = 0.5e-3  # seconds of the decode step that it is compared with

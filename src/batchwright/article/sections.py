@@ -160,21 +160,14 @@ def laws(study: Study) -> Section:
         "tails "
         "and large batches gain more, equal outputs nothing."
     )
-    title = "4. When +80 to 100 % is right: E[max of B] / E[output] - 1, prompts free"
+    title = "4. When +80 to 100% is right: E[max of B] / E[output] - 1, prompts free"
     return Section(title=title, pieces=[_plain(table), "", verdict])
 
 
 def gpus(study: Study) -> Section:
     """Step times of real GPUs."""
     table = _table(
-        "",
-        "decode step",
-        "prefill",
-        "static",
-        "vllm",
-        "gain",
-        "gain, static pads",
-        f"gain, {MANY_SEATS} seats",
+        "", "decode step", "prefill", "static", "vllm", "gain", "if static pads", f"{MANY_SEATS} seats"
     )
     for row in study.gpus:
         table.add_row(
@@ -192,9 +185,8 @@ def gpus(study: Study) -> Section:
     verdict = (
         f"{MODEL} on a roofline of each GPU, uncalibrated; total tokens/s, {BATCH} seats for both. "
         f"The gain is {min(gains):+.0%} to {max(gains):+.0%}, and {min(padded):+.0%} to {max(padded):+.0%} "
-        "over a "
-        f"static that pads prompts and computes ended rows. What memory allows counts as much: with "
-        f"{MANY_SEATS} seats continuous batching runs all {REQUESTS} at once."
+        f"over a static that pads prompts and computes ended rows. What memory allows counts as much: with "
+        f"{MANY_SEATS} seats continuous batching runs as many of the {REQUESTS} at once as the KV cache holds."
     )
     return Section(title="5. With the step times of real GPUs", pieces=[_plain(table), "", verdict])
 
@@ -226,7 +218,7 @@ def scheduler(study: Study) -> Section:
         f"{most.losses[h100]:.1%} at {most.running} on {h100}. Asynchronous scheduling loses "
         f"{max(row.asynchronous for row in study.scheduler):.0%} there. On the claimed step it would be "
         "far more "
-        "than 10 %: small models on fast GPUs are where the scheduler is the bottleneck."
+        "than 10%: small models on fast GPUs are where the scheduler is the bottleneck."
     )
     return Section(title="6. Scheduling", pieces=[claim_text, "", _plain(table), "", verdict])
 

@@ -23,7 +23,7 @@ from batchwright.policies import Static
 from batchwright.workload import Workload
 
 PREFILL: Final = 1e-4  # seconds per prompt token, where prefill is not free
-MANY: Final = 6400  # requests that stand for "very many"
+MANY: Final = 3200  # requests that stand for "very many"
 BATCHES: Final = (4, 8, 16, 32, 64)
 FEWEST: Final = 10  # seeds
 
@@ -49,7 +49,7 @@ class Gains:
     simulated       step by step, prompts free
     prefill         both pay for prompts
     prefill_padded  both pay, and static pads the prompts of a batch to its longest
-    many            6400 requests, prompts free, with its closed form; `limit`: no end of requests
+    many            3200 requests, prompts free, with its closed form; `limit`: no end of requests
     """
 
     formula: Estimate

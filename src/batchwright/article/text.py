@@ -86,13 +86,5 @@ def _renamed(row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 
 def _section(part: sections.Section, width: int) -> str:
-    title = [part.title, "-" * len(part.title)] if part.title else []
-    return "\n".join(
-        [
-            *title,
-            *(
-                piece if piece.startswith(" ") or "\n" in piece else fill(piece, width)
-                for piece in part.pieces
-            ),
-        ]
-    )
+    pieces = [piece if "\n" in piece else fill(piece, width) for piece in part.pieces]
+    return "\n".join([part.title, "-" * len(part.title), *pieces])

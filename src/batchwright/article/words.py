@@ -21,8 +21,8 @@ def tokens(value: Estimate) -> str:
 def share(value: Estimate | float) -> str:
     """With its sign, in percent; an estimate with half its interval."""
     if isinstance(value, float):
-        return f"{100 * value:+.1f} %"
-    return f"{100 * value.mean:+.1f} ± {100 * half(value):.1f} %"
+        return f"{100 * value:+.1f}%"
+    return f"{100 * value.mean:+.1f} ± {100 * half(value):.1f}%"
 
 
 def half(value: Estimate) -> float:
@@ -69,7 +69,7 @@ def ten_lines(study: Study) -> list[str]:
         f"{share(gains.prefill_padded)} if static also pads prompts.",
         f"On {h100.gpu} with llama-3.1-8b: {share(h100.unpadded)} over static without padding, "
         f"{share(h100.padded)} with it.",
-        "+80 to 100 % is right where a batch's longest output is 1.8 to 2 times the mean, prompts cheap.",
+        "+80 to 100% is right where a batch's longest output is 1.8 to 2 times the mean, prompts cheap.",
         f"Scheduling takes {1e6 * study.scheduler[0].host:.0f} us at {study.scheduler[0].running} running, "
         f"{1e3 * busy.host:.1f} ms at {busy.running}: {busy.losses[h100.gpu]:.1%} of a step on "
         f"{h100.gpu}, 0 if async.",
