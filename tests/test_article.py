@@ -15,7 +15,6 @@ import pytest
 
 from batchwright.article import Study, as_json, claims, formulas, full_text, recompute, short_text
 from batchwright.article.counts import count_row
-from batchwright.article.estimate import Estimate, estimate
 from batchwright.article.scheduler import asynchronous_loss, synchronous_loss
 from batchwright.article.serve import STATIC, serve
 from batchwright.article.study import BATCHES, laws
@@ -31,6 +30,7 @@ from batchwright.gain import (
     static_steps,
     uniform,
 )
+from batchwright.interval import Interval, t_interval
 from strategies import for_every_seed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,9 +43,9 @@ def study() -> Study:
     return recompute(200)
 
 
-def agrees(found: Estimate, expected: float) -> bool:
+def agrees(found: Interval, expected: float) -> bool:
     """Is it in the interval, and is the interval so narrow that 3 % more or less would not be?"""
-    half = (found.high - found.low) / 2
+    half = found.half
     return found.low <= expected <= found.high and half < 0.03 * abs(expected)
 
 
@@ -134,7 +134,7 @@ def test_its_formulas_call_continuous_slower_where_batches_are_full(study: Study
 def test_the_claimed_static_figure_is_out_of_reach(study: Study) -> None:
     assert study.num_claimed == 0
     assert study.claim_seconds == pytest.approx(74.06, abs=0.01) and study.most_seconds == pytest.approx(51.2)
-    assert study.rows["static_formula"].total_throughput.least > claims.CLAIMED_STATIC
+    assert study.rows["static_formula"].total_throughput.low > claims.CLAIMED_STATIC
 
 
 # --- continuous batching in closed form --------------------------------------------------
@@ -149,8 +149,8 @@ def test_many_requests_gain_the_longest_over_the_mean(study: Study) -> None:
 
 def test_the_closed_form_is_near_the_simulation_for_every_number_of_requests(study: Study) -> None:
     for row in study.counts:
-        half = (row.simulated.high - row.simulated.low) / 2
-        off = abs(row.closed_form - row.simulated.mean)
+        half = row.simulated.half
+        off = abs(row.closed_form - row.simulated.value)
         assert off <= half + 0.02, row.requests
 
 
@@ -175,8 +175,8 @@ def test_the_gain_by_law_and_batch_size_is_known(law: Law, percents: tuple[int, 
 @pytest.mark.parametrize("law", laws(), ids=lambda law: law.name)
 def test_the_mean_of_the_longest_is_that_of_draws(law: Law) -> None:
     draws = law.draw(np.random.Generator(np.random.PCG64(1)), 32_000).reshape(2000, 16)
-    found = estimate(draws.max(axis=1).astype(float))
-    assert found.low - 0.01 * found.mean <= law.expected_max(16) <= found.high + 0.01 * found.mean
+    found = t_interval(draws.max(axis=1).astype(float))
+    assert found.low - 0.01 * found.value <= law.expected_max(16) <= found.high + 0.01 * found.value
     assert law.expected_max(1) == pytest.approx(law.mean) and law.expected_max(0) == 0
     assert draws.min() >= 1 and draws.max() <= len(law.chances)
 
@@ -214,10 +214,10 @@ def test_a_law_that_is_none_is_refused() -> None:
 def test_prompts_that_cost_leave_less_than_the_gain_of_decoding(study: Study) -> None:
     assert [row.gpu for row in study.gpus] == ["L40S", "A100-80G-SXM", "H100-SXM"]
     for row in study.gpus:
-        assert row.unpadded.low > 0 and row.unpadded.high < study.gains.simulated.mean
+        assert row.unpadded.low > 0 and row.unpadded.high < study.gains.simulated.value
         assert row.padded.low > row.unpadded.high and row.all_seats.low > row.unpadded.high
-        ratio = row.vllm.mean / row.static.mean - 1
-        assert ratio == pytest.approx(row.unpadded.mean, rel=0.03)
+        ratio = row.vllm.value / row.static.value - 1
+        assert ratio == pytest.approx(row.unpadded.value, rel=0.03)
 
 
 def test_scheduling_costs_20_us_and_7_5_per_running_request(study: Study) -> None:
@@ -264,7 +264,7 @@ def test_other_seeds_give_other_numbers_and_the_same_seeds_the_same(study: Study
 def test_the_short_text_is_ten_lines_that_fit(study: Study) -> None:
     lines = short_text(study).splitlines()
     assert len(lines) == 10 and max(map(len, lines)) <= 100
-    assert f"{study.rows['continuous'].seconds.mean:.2f} s" in lines[3]
+    assert f"{study.rows['continuous'].seconds.value:.2f} s" in lines[3]
 
 
 def test_the_full_text_fits_and_has_a_verdict_in_every_section(study: Study) -> None:
@@ -286,7 +286,7 @@ def paths(value: Any, before: str = "") -> Iterator[str]:
     if isinstance(value, list):
         for item in value:
             yield from paths(item, before)
-    elif isinstance(value, dict) and "least" not in value:
+    elif isinstance(value, dict) and "low" not in value:
         for key, inner in value.items():
             name = {"ways": "WAY", "step_s": "GPU", "synchronous_loss": "GPU", "gains": key}.get(
                 before.split(".")[-1], key
@@ -311,11 +311,3 @@ def test_what_cannot_be_is_refused_in_one_line(
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 2 and capsys.readouterr().err == f"batchwright: {said}\n"
-
-
-def test_an_interval_is_that_of_student() -> None:
-    for count, quantile in ((10, 2.2622), (20, 2.0930), (200, 1.9720)):
-        values = np.array([0.0, 1.0] * (count // 2))
-        found = estimate(values)
-        expected = quantile * float(values.std(ddof=1)) / count**0.5
-        assert found.high - found.mean == pytest.approx(expected, rel=5e-4)

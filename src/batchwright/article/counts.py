@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from batchwright.article import formulas
-from batchwright.article.estimate import Estimate, estimate
-from batchwright.article.serve import closed_form_gain, simulated_gains
+from batchwright.article.serve import closed_form_gain, over_seeds, simulated_gains
+from batchwright.interval import Interval, t_interval
 
 COUNTS: Final = (32, 64, 96, 100, 128, 256, 1000)
 FORMULAS: Final = 20  # seeds of the formulas for one of the simulation: they cost next to nothing
@@ -24,9 +22,9 @@ class CountRow:
     """
 
     requests: int
-    formula: Estimate
+    formula: Interval
     bound: float
-    simulated: Estimate
+    simulated: Interval
     closed_form: float
 
 
@@ -36,8 +34,8 @@ def count_row(requests: int, seeds: int) -> CountRow:
     gains = [formulas.static_seconds(o) / formulas.continuous_seconds(o) - 1 for o in outputs]
     return CountRow(
         requests=requests,
-        formula=estimate(np.array(gains)),
+        formula=t_interval(gains),
         bound=formulas.greatest_gain(requests),
-        simulated=estimate(simulated_gains(requests, seeds)),
+        simulated=over_seeds(simulated_gains(requests, seeds)),
         closed_form=closed_form_gain(requests),
     )

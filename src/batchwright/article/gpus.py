@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 
 from batchwright.article.claims import BATCH, OUTPUT, PROMPT
-from batchwright.article.estimate import Estimate, estimate
-from batchwright.article.serve import serve
+from batchwright.article.serve import over_seeds, serve
 from batchwright.comparison import settle
 from batchwright.contract import Begins
 from batchwright.cost import Hosted, Roofline
+from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.policies import Static, Vllm
 from batchwright.step import Step
@@ -38,11 +38,11 @@ class GpuRow:
     gpu: str
     decode: float
     prefill: float
-    static: Estimate
-    vllm: Estimate
-    unpadded: Estimate
-    padded: Estimate
-    all_seats: Estimate
+    static: Interval
+    vllm: Interval
+    unpadded: Interval
+    padded: Interval
+    all_seats: Interval
 
 
 def gpu_row(gpu: str, loads: list[Workload]) -> GpuRow:
@@ -56,11 +56,11 @@ def gpu_row(gpu: str, loads: list[Workload]) -> GpuRow:
         gpu=gpu,
         decode=decode_seconds(gpu, BATCH, (sum(PROMPT) + sum(OUTPUT) // 2) // 2),
         prefill=_prefill_seconds(gpu, sum(PROMPT) // 2),
-        static=estimate(total / unpadded),
-        vllm=estimate(total / vllm),
-        unpadded=estimate(unpadded / vllm - 1),
-        padded=estimate(padded / vllm - 1),
-        all_seats=estimate(unpadded / all_seats - 1),
+        static=over_seeds(total / unpadded),
+        vllm=over_seeds(total / vllm),
+        unpadded=over_seeds(unpadded / vllm - 1),
+        padded=over_seeds(padded / vllm - 1),
+        all_seats=over_seeds(unpadded / all_seats - 1),
     )
 
 

@@ -41,10 +41,9 @@ def head(study: Study) -> Section:
     """What is computed."""
     setting = (
         f"{REQUESTS} requests, all there at the start. Prompts of {PROMPT[0]} to {PROMPT[1]} tokens, "
-        "outputs of "
-        f"{OUTPUT[0]} to {OUTPUT[1]}, every length alike. Batches of {BATCH}, {1e3 * STEP:.0f} ms a step. "
-        f"Every number below is computed now, but those that are claimed: means over {study.seeds} seeds, "
-        "with the half-width of their 95 % interval behind ±."
+        f"outputs of {OUTPUT[0]} to {OUTPUT[1]}, every length alike. Batches of {BATCH}, {1e3 * STEP:.0f} "
+        "ms a step. Every number below is computed now, but those that are claimed: means over "
+        f"{study.seeds} seeds, with the half-width of their 95 % interval behind ±."
     )
     return Section(title="The article, computed again", pieces=[setting])
 
@@ -60,19 +59,18 @@ def claim(study: Study) -> Section:
     _add_pair(table, study, "step by step", ("static", "continuous"), share(study.gains.simulated))
     rows, gains = study.rows, study.gains
     verdict = (
-        f"Its own formulas give {share(gains.formula.mean)}, not {CLAIMED_GAIN:+.0%}. "
+        f"Its own formulas give {share(gains.formula.value)}, not {CLAIMED_GAIN:+.0%}. "
         f"{CLAIMED_STATIC:,.0f} tokens/s of static need {study.claim_seconds:.1f} s, but "
         f"{-(-REQUESTS // BATCH)} batches of at most {OUTPUT[1]} steps last {study.most_seconds:.1f} s at "
-        "most: "
-        f"{study.num_claimed} of {study.seeds} seeds come down to it. Run step by step, with seats "
-        "refilled as "
-        f"they fall free, continuous batching takes {rows['continuous'].seconds.mean:.1f} s, not "
-        f"{rows['continuous_formula'].seconds.mean:.1f} s: {share(gains.simulated.mean)}."
+        f"most: {study.num_claimed} of {study.seeds} seeds come down to it. Run step by step, with seats "
+        f"refilled as they fall free, continuous batching takes {rows['continuous'].seconds.value:.1f} s, "
+        f"not {rows['continuous_formula'].seconds.value:.1f} s: {share(gains.simulated.value)}."
     )
     units = (
-        "Units: only total tokens/s, prompt + output, are in the range of its figures. Its users wait for "
-        f"{rows['static'].output_throughput.mean:,.0f} and {rows['continuous'].output_throughput.mean:,.0f} "
-        "output tokens/s, as every output token costs a step and its prompts cost none."
+        "Units: only total tokens/s, prompt + output, are in the range of its figures. Its users wait "
+        f"for {rows['static'].output_throughput.value:,.0f} and "
+        f"{rows['continuous'].output_throughput.value:,.0f} output tokens/s, as every output token costs "
+        "a step and its prompts cost none."
     )
     return Section(
         title="1. The claim does not follow from its formulas", pieces=[_plain(table), "", verdict, units]
@@ -86,12 +84,10 @@ def formula(study: Study) -> Section:
         "   continuous  max(output) * 25 ms * max(n / 32, 1)\n"
     )
     reason = (
-        f"The second charges the longest output of all to each of n / {BATCH} waves: nobody takes the seat "
-        "of "
-        "one who has left. It is static batching with a fractional last batch, so static / continuous = "
-        "(sum of "
-        f"the batches' maxima) / (maximum * n/{BATCH}) is at most ceil(n/{BATCH}) / (n/{BATCH}), whatever "
-        "the outputs."
+        f"The second charges the longest output of all to each of n / {BATCH} waves: nobody takes the "
+        "seat of one who has left. It is static batching with a fractional last batch, so static / "
+        f"continuous = (sum of the batches' maxima) / (maximum * n/{BATCH}) is at most ceil(n/{BATCH}) / "
+        f"(n/{BATCH}), whatever the outputs."
     )
     table = _table("requests", "formulas", "at most", "step by step", "closed form")
     for row in study.counts:
@@ -109,8 +105,8 @@ def formula(study: Study) -> Section:
     at = study.counts[[row.requests for row in study.counts].index(REQUESTS)]
     verdict = (
         f"At n = {REQUESTS} the two formulas cannot show more than {share(at.bound)}. At "
-        f"{_list([str(row.requests) for row in slower])} requests they call continuous batching slower than "
-        f"static. The gain is 0 for one batch and grows to E[max of {BATCH}] / E[output] - 1 = "
+        f"{_list([str(row.requests) for row in slower])} requests they call continuous batching slower "
+        f"than static. The gain is 0 for one batch and grows to E[max of {BATCH}] / E[output] - 1 = "
         f"{share(many.limit)}."
     )
     return Section(
@@ -134,13 +130,12 @@ def prefill(study: Study) -> Section:
             name, seconds(row.seconds), tokens(row.output_throughput), tokens(row.total_throughput), gained
         )
     verdict = (
-        f"The gain is in decoding only. With prompts at {each} it falls from {share(gains.simulated.mean)} "
-        "to "
-        f"{share(gains.prefill.mean)}. If static pads every prompt to the longest of its batch, the gain is "
-        f"{share(gains.prefill_padded.mean)}, but that is the padding. Static that pays for prompts reaches "
-        f"{rows['static_prefill'].total_throughput.mean:,.0f} tokens/s, the nearest thing here to the "
-        "claimed "
-        f"{CLAIMED_STATIC:,.0f}; the claimed {CLAIMED_CONTINUOUS:,.0f} pays nothing."
+        f"The gain is in decoding only. With prompts at {each} it falls from "
+        f"{share(gains.simulated.value)} to {share(gains.prefill.value)}. If static pads every prompt to "
+        f"the longest of its batch, the gain is {share(gains.prefill_padded.value)}, but that is the "
+        "padding. Static that pays for prompts reaches "
+        f"{rows['static_prefill'].total_throughput.value:,.0f} tokens/s, the nearest thing here to the "
+        f"claimed {CLAIMED_STATIC:,.0f}; the claimed {CLAIMED_CONTINUOUS:,.0f} pays nothing."
     )
     return Section(title="3. Prompts are not free", pieces=[_plain(table), "", verdict])
 
@@ -155,10 +150,8 @@ def laws(study: Study) -> Section:
     verdict = (
         f"* marks +{low:.0%} to {high:.0%}. It takes a longest output of a batch that is {1 + low:.1f} to "
         f"{1 + high:.1f} times the mean: outputs that spread more than the article's, or smaller batches "
-        "of a "
-        "long-tailed law; steps whose time hardly depends on the batch; and prompts that cost little. Long "
-        "tails "
-        "and large batches gain more, equal outputs nothing."
+        "of a long-tailed law; steps whose time hardly depends on the batch; and prompts that cost "
+        "little. Long tails and large batches gain more, equal outputs nothing."
     )
     title = "4. When +80 to 100% is right: E[max of B] / E[output] - 1, prompts free"
     return Section(title=title, pieces=[_plain(table), "", verdict])
@@ -174,19 +167,20 @@ def gpus(study: Study) -> Section:
             row.gpu,
             f"{1e3 * row.decode:.1f} ms",
             f"{1e6 * row.prefill:.0f} us/token",
-            f"{row.static.mean:,.0f}",
-            f"{row.vllm.mean:,.0f}",
-            f"{row.unpadded.mean:+.0%}",
-            f"{row.padded.mean:+.0%}",
-            f"{row.all_seats.mean:+.0%}",
+            f"{row.static.value:,.0f}",
+            f"{row.vllm.value:,.0f}",
+            f"{row.unpadded.value:+.0%}",
+            f"{row.padded.value:+.0%}",
+            f"{row.all_seats.value:+.0%}",
         )
-    gains = [row.unpadded.mean for row in study.gpus]
-    padded = [row.padded.mean for row in study.gpus]
+    gains = [row.unpadded.value for row in study.gpus]
+    padded = [row.padded.value for row in study.gpus]
     verdict = (
-        f"{MODEL} on a roofline of each GPU, uncalibrated; total tokens/s, {BATCH} seats for both. "
-        f"The gain is {min(gains):+.0%} to {max(gains):+.0%}, and {min(padded):+.0%} to {max(padded):+.0%} "
-        f"over a static that pads prompts and computes ended rows. What memory allows counts as much: with "
-        f"{MANY_SEATS} seats continuous batching runs as many of the {REQUESTS} at once as the KV cache holds."
+        f"{MODEL} on a roofline of each GPU, uncalibrated; total tokens/s, {BATCH} seats for both. The "
+        f"gain is {min(gains):+.0%} to {max(gains):+.0%}, and {min(padded):+.0%} to {max(padded):+.0%} "
+        "over a static that pads prompts and computes ended rows. What memory allows counts as much: "
+        f"with {MANY_SEATS} seats continuous batching runs as many of the {REQUESTS} at once as the KV "
+        "cache holds."
     )
     return Section(title="5. With the step times of real GPUs", pieces=[_plain(table), "", verdict])
 
@@ -202,23 +196,19 @@ def scheduler(study: Study) -> Section:
     few, most = study.scheduler[0], study.scheduler[-1]
     claim_text = (
         f"It claims {_ms(CLAIMED_SCHEDULING)} of scheduling on a {_ms(CLAIMED_STEP)} step, "
-        f"{CLAIMED_SHARE:.0%}, for a "
-        f"flood of short requests. Synchronous scheduling then loses t / (step + t) = "
-        f"{flood.synchronous_form:.1%} of the throughput; simulated: {flood.synchronous:.1%}. Asynchronous "
-        "scheduling hides it, but sees every end a step late, 1 / (E[o] + 1) = "
-        f"{flood.asynchronous_form:.1%}; "
-        f"simulated: {flood.asynchronous:.1%}."
+        f"{CLAIMED_SHARE:.0%}, for a flood of short requests. Synchronous scheduling then loses t / (step "
+        f"+ t) = {flood.synchronous_form:.1%} of the throughput; simulated: {flood.synchronous:.1%}. "
+        "Asynchronous scheduling hides it, but sees every end a step late, 1 / (E[o] + 1) = "
+        f"{flood.asynchronous_form:.1%}; simulated: {flood.asynchronous:.1%}."
     )
     verdict = (
-        f"The table has vLLM's measured {1e6 * HOST.base:g} us + {1e6 * HOST.per_running:g} us per running "
-        f"request. {_ms(CLAIMED_SCHEDULING)} is less than "
-        f"it takes at {few.running} running, and no {MODEL} step is as short as {_ms(CLAIMED_STEP)}: of "
-        "real steps "
-        f"({CONTEXT} tokens of context each) it is {few.losses[h100]:.1%} at {few.running} running and "
-        f"{most.losses[h100]:.1%} at {most.running} on {h100}. Asynchronous scheduling loses "
+        f"The table has vLLM's measured {1e6 * HOST.base:g} us + {1e6 * HOST.per_running:g} us per "
+        f"running request. {_ms(CLAIMED_SCHEDULING)} is less than it takes at {few.running} running, and "
+        f"no {MODEL} step is as short as {_ms(CLAIMED_STEP)}: of real steps ({CONTEXT} tokens of context "
+        f"each) it is {few.losses[h100]:.1%} at {few.running} running and {most.losses[h100]:.1%} at "
+        f"{most.running} on {h100}. Asynchronous scheduling loses "
         f"{max(row.asynchronous for row in study.scheduler):.0%} there. On the claimed step it would be "
-        "far more "
-        "than 10%: small models on fast GPUs are where the scheduler is the bottleneck."
+        "far more than 10%: small models on fast GPUs are where the scheduler is the bottleneck."
     )
     return Section(title="6. Scheduling", pieces=[claim_text, "", _plain(table), "", verdict])
 

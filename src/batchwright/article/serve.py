@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 
 from batchwright.article.claims import BATCH, OUTPUT, STEP
-from batchwright.article.estimate import Floats
 from batchwright.article.formulas import load
 from batchwright.contract import Begins
 from batchwright.cost import CostModel, Linear
-from batchwright.gain import continuous_steps, static_steps, uniform
+from batchwright.gain import Floats, continuous_steps, static_steps, uniform
+from batchwright.interval import Interval, t_interval
 from batchwright.limits import Limits
 from batchwright.policies import Static, Vllm
 from batchwright.simulator import Simulator
@@ -32,6 +32,11 @@ def whole_prompts(load: Workload) -> Limits:
     """32 seats, and room for all their prompts in one step: prompts are never cut, as in the article."""
     longest = int((load.prompt + load.max_tokens).max())
     return Limits(max_num_seqs=BATCH, max_num_batched_tokens=BATCH * longest, max_model_len=longest)
+
+
+def over_seeds(values: Floats) -> Interval:
+    """The mean of one value per seed."""
+    return t_interval(values.tolist())
 
 
 def simulated_gains(requests: int, seeds: int) -> Floats:

@@ -12,13 +12,13 @@ import numpy as np
 from batchwright.article import formulas
 from batchwright.article.claims import BATCH, CLAIMED_STATIC, OUTPUT, PROMPT, REQUESTS, STEP
 from batchwright.article.counts import COUNTS, CountRow, count_row
-from batchwright.article.estimate import Estimate, Floats, estimate
 from batchwright.article.gpus import GPUS, GpuRow, gpu_row
 from batchwright.article.scheduler import Flood, SchedulerRow, flood, scheduler_rows
-from batchwright.article.serve import CONTINUOUS, STATIC, closed_form_gain, serve, simulated_gains
+from batchwright.article.serve import CONTINUOUS, STATIC, closed_form_gain, over_seeds, serve, simulated_gains
 from batchwright.cost import Linear
 from batchwright.errors import InputError
-from batchwright.gain import Law, gain, geometric, lognormal, uniform
+from batchwright.gain import Floats, Law, gain, geometric, lognormal, uniform
+from batchwright.interval import Interval
 from batchwright.policies import Static
 from batchwright.workload import Workload
 
@@ -36,9 +36,9 @@ Report = Callable[[float], None]  # share of the work that is done
 class Row:
     """One way to serve the workload, over seeds.  Seconds, tokens/s."""
 
-    seconds: Estimate
-    output_throughput: Estimate
-    total_throughput: Estimate
+    seconds: Interval
+    output_throughput: Interval
+    total_throughput: Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +52,11 @@ class Gains:
     many            3200 requests, prompts free, with its closed form; `limit`: no end of requests
     """
 
-    formula: Estimate
-    simulated: Estimate
-    prefill: Estimate
-    prefill_padded: Estimate
-    many: Estimate
+    formula: Interval
+    simulated: Interval
+    prefill: Interval
+    prefill_padded: Interval
+    many: Interval
     many_closed_form: float
     limit: float
 
@@ -170,19 +170,19 @@ def _timed(loads: list[Workload], report: Report) -> Timed:
 
 def _row(seconds: Floats, output: Floats, total: Floats) -> Row:
     return Row(
-        seconds=estimate(seconds),
-        output_throughput=estimate(output / seconds),
-        total_throughput=estimate(total / seconds),
+        seconds=over_seeds(seconds),
+        output_throughput=over_seeds(output / seconds),
+        total_throughput=over_seeds(total / seconds),
     )
 
 
 def _gains(timed: Timed, seeds: int) -> Gains:
     return Gains(
-        formula=estimate(timed["static_formula"] / timed["continuous_formula"] - 1),
-        simulated=estimate(timed["static"] / timed["continuous"] - 1),
-        prefill=estimate(timed["static_prefill"] / timed["continuous_prefill"] - 1),
-        prefill_padded=estimate(timed["static_prefill_padded"] / timed["continuous_prefill"] - 1),
-        many=estimate(simulated_gains(MANY, seeds)),
+        formula=over_seeds(timed["static_formula"] / timed["continuous_formula"] - 1),
+        simulated=over_seeds(timed["static"] / timed["continuous"] - 1),
+        prefill=over_seeds(timed["static_prefill"] / timed["continuous_prefill"] - 1),
+        prefill_padded=over_seeds(timed["static_prefill_padded"] / timed["continuous_prefill"] - 1),
+        many=over_seeds(simulated_gains(MANY, seeds)),
         many_closed_form=closed_form_gain(MANY),
         limit=gain(uniform(*OUTPUT), BATCH),
     )

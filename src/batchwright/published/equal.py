@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
-from batchwright.article.estimate import Estimate, estimate
 from batchwright.errors import InputError
 from batchwright.gain import gain, uniform
+from batchwright.interval import Interval, t_interval
 from batchwright.published.spread import BATCHES, simulated_gain
 
 
@@ -25,7 +23,7 @@ class EqualRow:
     least: int
     most: int
     many: float
-    simulated: Estimate
+    simulated: Interval
 
 
 def gain_by_width(mean: int, widths: Iterable[int], batch: int, seeds: int = 10) -> list[EqualRow]:
@@ -43,5 +41,5 @@ def _row(mean: int, width: int, batch: int, seeds: int) -> EqualRow:
         least=mean - width,
         most=mean + width,
         many=gain(law, batch),
-        simulated=estimate(np.array(simulated)),
+        simulated=t_interval(simulated),
     )

@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from batchwright.article.estimate import Estimate, estimate
 from batchwright.article.serve import serve
 from batchwright.cost import Constant
 from batchwright.gain import Law, continuous_steps, gain, static_steps
+from batchwright.interval import Interval, t_interval
 from batchwright.limits import Limits
 from batchwright.policies import Orca, Static
 from batchwright.workload import Workload
@@ -35,7 +35,7 @@ class SpreadRow:
     batch: int
     many: float
     closed_form: float
-    simulated: Estimate
+    simulated: Interval
 
 
 def gain_by_spread(laws: Iterable[Law], batches: Iterable[int], seeds: int = 10) -> list[SpreadRow]:
@@ -53,7 +53,7 @@ def spread_row(law: Law, batch: int, seeds: int) -> SpreadRow:
         batch=batch,
         many=gain(law, batch),
         closed_form=static_steps(law, count, batch) / continuous_steps(law, count, batch) - 1,
-        simulated=estimate(np.array(gains)),
+        simulated=t_interval(gains),
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from batchwright.article.estimate import Estimate
 from batchwright.errors import InputError
+from batchwright.interval import Interval
 from batchwright.report import text as plain
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ def text(rows: Sequence[DataclassInstance], shares: Sequence[str] = ()) -> str:
 
 
 def _cell(value: Any, is_share: bool) -> str:
-    if isinstance(value, Estimate):
-        half = (value.high - value.low) / 2
-        return f"{value.mean:+.0%} ± {half:.0%}" if is_share else f"{value.mean:.4g} ± {half:.2g}"
+    if isinstance(value, Interval):
+        if is_share:
+            return f"{value.value:+.0%} ± {value.half:.0%}"
+        return f"{value.value:.4g} ± {value.half:.2g}"
     if isinstance(value, float):
         return f"{value:+.0%}" if is_share else f"{value:,.2f}"
     return str(value)
