@@ -43,7 +43,7 @@ def head(study: Study) -> Section:
         f"{REQUESTS} requests, all there at the start. Prompts of {PROMPT[0]} to {PROMPT[1]} tokens, "
         f"outputs of {OUTPUT[0]} to {OUTPUT[1]}, every length alike. Batches of {BATCH}, {1e3 * STEP:.0f} "
         "ms a step. Every number below is computed now, but those that are claimed: means over "
-        f"{study.seeds} seeds, with the half-width of their 95 % interval behind ±."
+        f"{study.seeds} seeds, with the half-width of their 95% interval behind ±."
     )
     return Section(title="The article, computed again", pieces=[setting])
 
