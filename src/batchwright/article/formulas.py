@@ -13,19 +13,15 @@ from __future__ import annotations
 
 from math import ceil
 
-import numpy as np
-
-from batchwright.article.claims import BATCH, OUTPUT, PROMPT, REQUESTS, STEP
+from batchwright.article.claims import BATCH, REQUESTS, STEP
 from batchwright.gain import Ints
 from batchwright.workload import Workload
+from batchwright.workload.generated import article
 
 
 def load(seed: int, requests: int = REQUESTS) -> Workload:
-    """The article's workload: all requests at the start, uniform lengths."""
-    random = np.random.Generator(np.random.PCG64(seed))
-    prompt = random.integers(PROMPT[0], PROMPT[1] + 1, requests)
-    output = random.integers(OUTPUT[0], OUTPUT[1] + 1, requests)
-    return Workload.from_columns(np.zeros(requests), prompt, output, name="article")
+    """The article's workload, the built-in load `article`: all at the start, uniform lengths."""
+    return article(n=requests, seed=seed)
 
 
 def static_seconds(output: Ints) -> float:
