@@ -30,7 +30,7 @@ class CountRow:
 
 def count_row(requests: int, seeds: int) -> CountRow:
     """For `requests`, over `seeds` simulated workloads."""
-    outputs = [formulas.load(seed, requests).output for seed in range(FORMULAS * seeds)]
+    outputs = [load.output for load in formulas.loads(FORMULAS * seeds, requests)]
     gains = [formulas.static_seconds(o) / formulas.continuous_seconds(o) - 1 for o in outputs]
     return CountRow(
         requests=requests,

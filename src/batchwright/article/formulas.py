@@ -12,16 +12,24 @@ who has left: it is static batching with a fractional last batch.  Hence
 from __future__ import annotations
 
 from math import ceil
+from typing import Final
 
 from batchwright.article.claims import BATCH, REQUESTS, STEP
 from batchwright.gain import Ints
 from batchwright.workload import Workload
 from batchwright.workload.generated import article
 
+FIRST_SEED: Final = 1000
+
 
 def load(seed: int, requests: int = REQUESTS) -> Workload:
     """The article's workload, the built-in load `article`: all at the start, uniform lengths."""
     return article(n=requests, seed=seed)
+
+
+def loads(count: int, requests: int = REQUESTS) -> list[Workload]:
+    """The workloads of seeds 1000, 1001...: apart from those that one looks at by hand."""
+    return [load(FIRST_SEED + i, requests) for i in range(count)]
 
 
 def static_seconds(output: Ints) -> float:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from batchwright.article.claims import BATCH, OUTPUT, STEP
-from batchwright.article.formulas import load
+from batchwright.article.formulas import loads
 from batchwright.contract import Begins
 from batchwright.cost import CostModel, Linear
 from batchwright.gain import Floats, continuous_steps, static_steps, uniform
@@ -41,9 +41,10 @@ def over_seeds(values: Floats) -> Interval:
 
 def simulated_gains(requests: int, seeds: int) -> Floats:
     """Continuous over static, prompts free, for each of `seeds` workloads of so many requests; shares."""
-    loads = [load(seed, requests) for seed in range(seeds)]
     step = Linear(STEP)
-    return np.array([serve(each, STATIC, step) / serve(each, CONTINUOUS, step) - 1 for each in loads])
+    return np.array(
+        [serve(each, STATIC, step) / serve(each, CONTINUOUS, step) - 1 for each in loads(seeds, requests)]
+    )
 
 
 def closed_form_gain(requests: int) -> float:

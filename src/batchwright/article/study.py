@@ -17,7 +17,7 @@ from batchwright.article.scheduler import Flood, SchedulerRow, flood, scheduler_
 from batchwright.article.serve import CONTINUOUS, STATIC, closed_form_gain, over_seeds, serve, simulated_gains
 from batchwright.cost import Linear
 from batchwright.errors import InputError
-from batchwright.gain import Floats, Law, gain, geometric, lognormal, uniform
+from batchwright.gain import Floats, Law, continuous_steps, gain, geometric, lognormal, static_steps, uniform
 from batchwright.interval import Interval
 from batchwright.policies import Static
 from batchwright.workload import Workload
@@ -75,6 +75,7 @@ class Study:
 
     rows           by way to serve: `static_formula`, `continuous_formula`, `static`, `continuous`,
                    `static_prefill`, `static_prefill_padded`, `continuous_prefill`
+    expected       mean seconds of the two formulas and of `continuous` over all workloads, in closed form
     num_claimed    seeds in which the static formula gives no more than the claimed tokens/s
     claim_seconds  what the claimed tokens/s of static need for a workload of mean lengths
     most_seconds   the most that the static formula can give
@@ -82,6 +83,7 @@ class Study:
 
     seeds: int
     rows: dict[str, Row]
+    expected: dict[str, float]
     gains: Gains
     num_claimed: int
     claim_seconds: float
@@ -97,12 +99,12 @@ Timed = dict[str, Floats]  # seconds of every seed, by way
 
 
 def recompute(seeds: int = 200, report: Report | None = None) -> Study:
-    """Compute all of it, for workloads of seeds 0, 1...  Raises InputError on fewer than 10 seeds."""
+    """Compute all of it, for `seeds` workloads (see `loads`).  Raises InputError on fewer than 10 seeds."""
     if type(seeds) is not int or seeds < FEWEST:
         raise InputError(f"seeds is {seeds!r}; give a whole number of at least {FEWEST}, for the intervals")
     said = report or _nothing
     few = max(FEWEST, seeds // 10)  # of what takes longest
-    loads = [formulas.load(seed) for seed in range(seeds)]
+    loads = formulas.loads(seeds)
     output = np.array([load.output.sum() for load in loads], np.float64)
     total = output + np.array([load.prompt.sum() for load in loads])
     timed = _timed(loads, lambda share: said(0.4 * share))
@@ -113,6 +115,7 @@ def recompute(seeds: int = 200, report: Report | None = None) -> Study:
     return Study(
         seeds=seeds,
         rows={way: _row(seconds, output, total) for way, seconds in timed.items()},
+        expected=_expected(),
         gains=gains,
         num_claimed=int((total / timed["static_formula"] <= CLAIMED_STATIC).sum()),
         claim_seconds=REQUESTS * (sum(PROMPT) + sum(OUTPUT)) / 2 / CLAIMED_STATIC,
@@ -186,6 +189,15 @@ def _gains(timed: Timed, seeds: int) -> Gains:
         many_closed_form=closed_form_gain(MANY),
         limit=gain(uniform(*OUTPUT), BATCH),
     )
+
+
+def _expected() -> dict[str, float]:
+    law = uniform(*OUTPUT)
+    return {
+        "static_formula": STEP * static_steps(law, REQUESTS, BATCH),
+        "continuous_formula": STEP * law.expected_max(REQUESTS) * max(REQUESTS / BATCH, 1),
+        "continuous": STEP * continuous_steps(law, REQUESTS, BATCH),
+    }
 
 
 def _law_row(law: Law) -> LawRow:

@@ -47,6 +47,7 @@ def as_json(study: Study) -> dict[str, Any]:
             }
             for way, row in found["rows"].items()
         },
+        "expected": {f"{way}_s": seconds for way, seconds in study.expected.items()},
         "gains": found["gains"],
         "static_claim": {
             "seeds_at_or_below": study.num_claimed,
