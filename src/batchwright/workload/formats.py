@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from batchwright.workload import azure, mooncake, plain
 from batchwright.workload.columns import Columns
 from batchwright.workload.source import read_text
+
+if TYPE_CHECKING:
+    from batchwright.workload.load import Workload
 
 
 class Format(NamedTuple):
@@ -25,7 +28,14 @@ FORMATS: Final = (  # the first that matches reads it
 )
 
 
-def read_trace(path: str, built_in: tuple[str, ...]) -> Columns:
+def read_trace(
+    path: str,
+    built_in: tuple[str, ...],
+    *,
+    columns: Mapping[str, str] | None = None,
+    time_unit: str | None = None,
+    seed: int = 0,
+) -> Columns | Workload:
     """The trace at `path`.  Raises InputError; if there is no such file it names `built_in`."""
     text = read_text(path, built_in)
     first_line = text.lstrip().partition("\n")[0]
