@@ -15,26 +15,14 @@ import pytest
 
 from batchwright.article import Study, as_json, claims, formulas, full_text, recompute, short_text
 from batchwright.article.counts import count_row
-from batchwright.article.scheduler import asynchronous_loss, synchronous_loss
-from batchwright.article.serve import STATIC, serve
-from batchwright.article.study import BATCHES, laws
+from batchwright.article.scheduler import asynchronous_loss
+from batchwright.article.serve import STATIC, closed_form_gain, serve
 from batchwright.cli import main
 from batchwright.cost import Constant
-from batchwright.errors import InputError
-from batchwright.gain import (
-    Law,
-    continuous_steps,
-    gain,
-    geometric,
-    lognormal,
-    static_steps,
-    uniform,
-)
-from batchwright.interval import Interval, t_interval
+from batchwright.interval import Interval
 from strategies import for_every_seed
 
 ROOT = Path(__file__).resolve().parent.parent
-LAW = uniform(*claims.OUTPUT)
 KEY = re.compile(r"^\| `([\w.]+)` \|", re.MULTILINE)
 
 
@@ -146,8 +134,7 @@ def test_the_claimed_static_figure_is_out_of_reach(study: Study) -> None:
 def test_many_requests_gain_the_longest_over_the_mean(study: Study) -> None:
     assert study.gains.limit == pytest.approx(0.732, abs=0.001)
     assert agrees(study.gains.many, study.gains.many_closed_form)
-    endless = static_steps(LAW, 3_200_000, 32) / continuous_steps(LAW, 3_200_000, 32) - 1
-    assert endless == pytest.approx(study.gains.limit, abs=1e-4)
+    assert closed_form_gain(3_200_000) == pytest.approx(study.gains.limit, abs=1e-4)
 
 
 def test_the_closed_form_is_near_the_simulation_for_every_number_of_requests(study: Study) -> None:
@@ -157,58 +144,20 @@ def test_the_closed_form_is_near_the_simulation_for_every_number_of_requests(stu
         assert off <= half + 0.02, row.requests
 
 
-@pytest.mark.parametrize(
-    ("law", "percents"),
-    [
-        (uniform(64, 512), (47, 61, 69, 73, 76)),
-        (uniform(1, 512), (60, 78, 88, 94, 97)),
-        (geometric(288), (108, 172, 238, 305, 374)),
-        (geometric(288, 512), (79, 103, 112, 114, 114)),
-        (lognormal(288, 0.3), (33, 49, 65, 80, 95)),
-        (lognormal(288, 0.5), (57, 89, 122, 156, 192)),
-        (lognormal(288, 0.8), (95, 157, 230, 313, 407)),
-        (lognormal(288, 1.0, 1024), (105, 167, 224, 265, 284)),
-    ],
-    ids=lambda value: value.name if isinstance(value, Law) else "",
-)
-def test_the_gain_by_law_and_batch_size_is_known(law: Law, percents: tuple[int, ...]) -> None:
-    assert [100 * gain(law, batch) for batch in BATCHES] == pytest.approx(percents, abs=1.1)
-
-
-@pytest.mark.parametrize("law", laws(), ids=lambda law: law.name)
-def test_the_mean_of_the_longest_is_that_of_draws(law: Law) -> None:
-    draws = law.draw(np.random.Generator(np.random.PCG64(1)), 32_000).reshape(2000, 16)
-    found = t_interval(draws.max(axis=1).astype(float))
-    assert found.low - 0.01 * found.value <= law.expected_max(16) <= found.high + 0.01 * found.value
-    assert law.expected_max(1) == pytest.approx(law.mean) and law.expected_max(0) == 0
-    assert draws.min() >= 1 and draws.max() <= len(law.chances)
-
-
-@pytest.mark.parametrize("law", laws(), ids=lambda law: law.name)
-def test_what_is_left_of_an_output_is_longer_the_more_outputs_spread(law: Law) -> None:
-    second = float(law.chances @ law.tokens**2)
-    assert law.residual().mean == pytest.approx((second / law.mean + 1) / 2, rel=1e-6)
-
-
-def test_equal_outputs_gain_nothing() -> None:
-    equal = uniform(300, 300)
-    assert gain(equal, 32) == 0
-    assert continuous_steps(equal, 32, 32) == static_steps(equal, 32, 32) == 300
-
-
-def test_a_law_that_is_none_is_refused() -> None:
-    with pytest.raises(InputError, match=r"law odd: chances sum to 0.9; give one per length, in all 1"):
-        Law(name="odd", chances=np.array([0.5, 0.4]))
-    for make in (
-        lambda: geometric(0.5),
-        lambda: lognormal(288, 0.0),
-        lambda: uniform(0, 5),
-        lambda: uniform(6, 5),
-        lambda: geometric(2, 0),
-        lambda: uniform(1, 2).expected_max(-1),
-    ):
-        with pytest.raises(InputError):
-            make()
+def test_the_gain_by_law_and_batch_size_is_known(study: Study) -> None:
+    known = {
+        "uniform 64 to 512": (47, 61, 69, 73, 76),
+        "uniform 1 to 512": (60, 78, 88, 94, 97),
+        "geometric, mean 288": (108, 172, 238, 305, 374),
+        "geometric, mean 288, cut at 512": (79, 103, 112, 114, 114),
+        "lognormal, mean 288, sigma 0.3": (33, 49, 65, 80, 95),
+        "lognormal, mean 288, sigma 0.5": (57, 89, 122, 156, 192),
+        "lognormal, mean 288, sigma 0.8": (95, 157, 230, 313, 407),
+        "lognormal, mean 288, sigma 1, cut at 1024": (105, 167, 224, 265, 284),
+    }
+    assert [row.law for row in study.laws] == list(known)
+    for row in study.laws:
+        assert [100 * gain for gain in row.gains] == pytest.approx(known[row.law], abs=1.1)
 
 
 # --- GPUs and the scheduler ----------------------------------------------------------------
@@ -240,7 +189,6 @@ def test_a_flood_loses_what_the_formulas_say(study: Study) -> None:
 
 
 def test_a_host_slower_than_the_device_is_not_hidden() -> None:
-    assert synchronous_loss(0.025, 0.002) == pytest.approx(0.074, abs=0.001)
     assert asynchronous_loss(0.025, 0.002) == 0
     assert asynchronous_loss(0.005, 0.010) == pytest.approx(0.5)
 

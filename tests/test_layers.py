@@ -39,7 +39,6 @@ LAYERS: dict[str, set[str]] = {
     "interval": BASE | {"metrics"},
     "slo": BASE | {"metrics", "durations"},
     "theory": WORK,
-    "gain": BASE,
     "cost": WORK | {"hardware"},
     "cost_text": WORK | {"hardware", "cost"},
     "history": BASE | {"request", "log"},

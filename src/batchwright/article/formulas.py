@@ -15,8 +15,8 @@ from math import ceil
 from typing import Final
 
 from batchwright.article.claims import BATCH, REQUESTS, STEP
-from batchwright.gain import Ints
 from batchwright.workload import Workload
+from batchwright.workload.columns import Ints
 from batchwright.workload.generated import article
 
 FIRST_SEED: Final = 1000

@@ -18,10 +18,11 @@ from batchwright.article.claims import CLAIMED_SCHEDULING, CLAIMED_SHORT, CLAIME
 from batchwright.article.gpus import GPUS, decode_seconds
 from batchwright.article.serve import serve
 from batchwright.cost import Constant, Hosted
-from batchwright.gain import uniform
 from batchwright.limits import Limits
 from batchwright.policies import Vllm
 from batchwright.step import Step
+from batchwright.theory import lengths
+from batchwright.theory.overhead import late_end_factor, step_seconds, synchronous_loss
 from batchwright.workload import Workload
 
 RUNNING: Final = (8, 32, 256)
@@ -65,20 +66,15 @@ def scheduler_rows() -> tuple[SchedulerRow, ...]:
     return tuple(_row(running) for running in RUNNING)
 
 
-def synchronous_loss(step: float, host: float) -> float:
-    """Share of the throughput that is lost if the device waits for the host."""
-    return host / (step + host)
-
-
 def asynchronous_loss(step: float, host: float) -> float:
-    """The same if the host plans the next step while the device runs this one."""
-    return 1 - step / max(step, host)
+    """Share of the throughput that is lost if the host plans a step while the device runs the one before."""
+    return 1 - step / step_seconds(step, host, overlapped=True)
 
 
 def flood() -> Flood:
     """Requests of at most 32 tokens, simulated with the claimed step and scheduling."""
-    law = uniform(1, CLAIMED_SHORT)
-    output = law.draw(np.random.Generator(np.random.PCG64(0)), FLOOD)
+    law = lengths.uniform(1, CLAIMED_SHORT)
+    output = lengths.draw(law, FLOOD, np.random.Generator(np.random.PCG64(0)))
     load = Workload.from_columns(np.zeros(FLOOD), np.full(FLOOD, FLOOD_PROMPT), output, name="flood")
     device = Constant(CLAIMED_STEP)
     hosted = Hosted(device, base=CLAIMED_SCHEDULING, per_running=0.0)
@@ -87,7 +83,7 @@ def flood() -> Flood:
         synchronous=1 - alone / _seconds(load, hosted, False),
         synchronous_form=synchronous_loss(CLAIMED_STEP, CLAIMED_SCHEDULING),
         asynchronous=1 - alone / _seconds(load, hosted, True),
-        asynchronous_form=1 / (law.mean + 1),
+        asynchronous_form=1 - 1 / late_end_factor(lengths.mean(law)),
     )
 
 

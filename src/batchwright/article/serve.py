@@ -10,12 +10,14 @@ from batchwright.article.claims import BATCH, OUTPUT, STEP
 from batchwright.article.formulas import loads
 from batchwright.contract import Begins
 from batchwright.cost import CostModel, Linear
-from batchwright.gain import Floats, continuous_steps, static_steps, uniform
 from batchwright.interval import Interval, t_interval
 from batchwright.limits import Limits
 from batchwright.policies import Static, Vllm
 from batchwright.simulator import Simulator
+from batchwright.theory.gain import gain_at_once
+from batchwright.theory.lengths import uniform
 from batchwright.workload import Workload
+from batchwright.workload.columns import Floats
 
 STATIC: Final = Static(BATCH, padded=False)
 CONTINUOUS: Final = Vllm(async_scheduling=False)
@@ -48,6 +50,5 @@ def simulated_gains(requests: int, seeds: int) -> Floats:
 
 
 def closed_form_gain(requests: int) -> float:
-    """The same from renewal theory (see `gain`)."""
-    law = uniform(*OUTPUT)
-    return static_steps(law, requests, BATCH) / continuous_steps(law, requests, BATCH) - 1
+    """The same in closed form: the queue runs dry on seats in their steady state."""
+    return gain_at_once(uniform(*OUTPUT), requests, BATCH)

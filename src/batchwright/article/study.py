@@ -17,10 +17,13 @@ from batchwright.article.scheduler import Flood, SchedulerRow, flood, scheduler_
 from batchwright.article.serve import CONTINUOUS, STATIC, closed_form_gain, over_seeds, serve, simulated_gains
 from batchwright.cost import Linear
 from batchwright.errors import InputError
-from batchwright.gain import Floats, Law, continuous_steps, gain, geometric, lognormal, static_steps, uniform
 from batchwright.interval import Interval
 from batchwright.policies import Static
+from batchwright.theory.expected_max import expected_max
+from batchwright.theory.gain import continuous_time, saturated_gain, static_time
+from batchwright.theory.lengths import Law, geometric, lognormal, uniform
 from batchwright.workload import Workload
+from batchwright.workload.columns import Floats
 
 PREFILL: Final = 1e-4  # seconds per prompt token, where prefill is not free
 MANY: Final = 3200  # requests that stand for "very many"
@@ -121,25 +124,25 @@ def recompute(seeds: int = 200, report: Report | None = None) -> Study:
         claim_seconds=REQUESTS * (sum(PROMPT) + sum(OUTPUT)) / 2 / CLAIMED_STATIC,
         most_seconds=-(-REQUESTS // BATCH) * OUTPUT[1] * STEP,
         counts=counts,
-        laws=tuple(_law_row(law) for law in laws()),
+        laws=tuple(_law_row(name, law) for name, law in laws().items()),
         gpus=gpus,
         scheduler=scheduler_rows(),
         flood=flood(),
     )
 
 
-def laws() -> list[Law]:
-    """Laws of output lengths, uniform and with a long tail."""
-    return [
-        uniform(*OUTPUT),
-        uniform(1, OUTPUT[1]),
-        geometric(288),
-        geometric(288, OUTPUT[1]),
-        lognormal(288, 0.3),
-        lognormal(288, 0.5),
-        lognormal(288, 0.8),
-        lognormal(288, 1.0, 1024),
-    ]
+def laws() -> dict[str, Law]:
+    """Laws of output lengths by name, uniform and with a long tail."""
+    return {
+        f"uniform {OUTPUT[0]} to {OUTPUT[1]}": uniform(*OUTPUT),
+        f"uniform 1 to {OUTPUT[1]}": uniform(1, OUTPUT[1]),
+        "geometric, mean 288": geometric(288),
+        f"geometric, mean 288, cut at {OUTPUT[1]}": geometric(288, OUTPUT[1]),
+        "lognormal, mean 288, sigma 0.3": lognormal(288, 0.3),
+        "lognormal, mean 288, sigma 0.5": lognormal(288, 0.5),
+        "lognormal, mean 288, sigma 0.8": lognormal(288, 0.8),
+        "lognormal, mean 288, sigma 1, cut at 1024": lognormal(288, 1.0, 1024),
+    }
 
 
 def _each(keys: tuple[Key, ...], make: Callable[[Key], Result], report: Report) -> tuple[Result, ...]:
@@ -187,21 +190,21 @@ def _gains(timed: Timed, seeds: int) -> Gains:
         prefill_padded=over_seeds(timed["static_prefill_padded"] / timed["continuous_prefill"] - 1),
         many=over_seeds(simulated_gains(MANY, seeds)),
         many_closed_form=closed_form_gain(MANY),
-        limit=gain(uniform(*OUTPUT), BATCH),
+        limit=saturated_gain(uniform(*OUTPUT), BATCH),
     )
 
 
 def _expected() -> dict[str, float]:
     law = uniform(*OUTPUT)
     return {
-        "static_formula": STEP * static_steps(law, REQUESTS, BATCH),
-        "continuous_formula": STEP * law.expected_max(REQUESTS) * max(REQUESTS / BATCH, 1),
-        "continuous": STEP * continuous_steps(law, REQUESTS, BATCH),
+        "static_formula": static_time(law, REQUESTS, BATCH, STEP),
+        "continuous_formula": STEP * expected_max(law, REQUESTS) * max(REQUESTS / BATCH, 1),
+        "continuous": continuous_time(law, REQUESTS, BATCH, STEP),
     }
 
 
-def _law_row(law: Law) -> LawRow:
-    return LawRow(law=law.name, gains=tuple(gain(law, batch) for batch in BATCHES))
+def _law_row(name: str, law: Law) -> LawRow:
+    return LawRow(law=name, gains=tuple(saturated_gain(law, batch) for batch in BATCHES))
 
 
 def _nothing(share: float) -> None:

@@ -19,11 +19,12 @@ import numpy as np
 
 from batchwright.comparison import run
 from batchwright.contract import Begins
-from batchwright.gain import Ints, geometric
 from batchwright.policies import Vllm
 from batchwright.published.opt13b import MAX_MODEL_LEN, Opt13b, limits
 from batchwright.published.reserve import Reserving, power_of_two
+from batchwright.theory.lengths import draw, geometric
 from batchwright.workload import Workload
+from batchwright.workload.columns import Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +96,8 @@ def _ways(dataset: Dataset, seconds: float, seed: int, buddy: bool) -> dict[str,
     random = np.random.Generator(np.random.PCG64(seed))
     count = max(1, round(dataset.rate * seconds))
     arrival = np.cumsum(random.exponential(1 / dataset.rate, count))
-    prompt = np.minimum(geometric(dataset.prompt).draw(random, count), MAX_MODEL_LEN - 1)
-    output = np.minimum(geometric(dataset.output).draw(random, count), MAX_MODEL_LEN - prompt)
+    prompt = np.minimum(draw(geometric(dataset.prompt), count, random), MAX_MODEL_LEN - 1)
+    output = np.minimum(draw(geometric(dataset.output), count, random), MAX_MODEL_LEN - prompt)
     pow2 = np.minimum([power_of_two(tokens) for tokens in output.tolist()], MAX_MODEL_LEN - prompt)
 
     def load(max_tokens: Ints) -> Workload:

@@ -15,11 +15,11 @@ import numpy as np
 
 from batchwright.article.serve import serve
 from batchwright.contract import Begins
-from batchwright.gain import geometric
 from batchwright.limits import Limits
 from batchwright.policies import Orca, Static, Vllm
 from batchwright.published.opt13b import Opt13b, limits
 from batchwright.published.reserve import Reserving
+from batchwright.theory.lengths import draw, geometric
 from batchwright.workload import Workload
 
 STATIC_BATCHES: Final = {32: 16, 128: 12, 512: 8, 1536: 4}  # by cap
@@ -50,7 +50,7 @@ def gain_by_cap(requests: int = 1000, seed: int = 0) -> list[CapRow]:
 
 
 def _row(cap: int, batch: int, requests: int, seed: int) -> CapRow:
-    outputs = geometric(MEAN_OUTPUT, cap).draw(np.random.Generator(np.random.PCG64(seed)), requests)
+    outputs = draw(geometric(MEAN_OUTPUT, cap), requests, np.random.Generator(np.random.PCG64(seed)))
     prompts = np.full(requests, PROMPT)
     load = Workload.from_columns(np.zeros(requests), prompts, outputs, max_tokens=cap, name=f"cap {cap}")
     small = replace(limits(), num_kv_blocks=None)  # whose seats bind, not its memory

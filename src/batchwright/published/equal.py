@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from batchwright.errors import InputError
-from batchwright.gain import gain, uniform
 from batchwright.interval import Interval, t_interval
 from batchwright.published.spread import BATCHES, simulated_gain
+from batchwright.theory.gain import saturated_gain
+from batchwright.theory.lengths import uniform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,6 @@ def _row(mean: int, width: int, batch: int, seeds: int) -> EqualRow:
         batch=batch,
         least=mean - width,
         most=mean + width,
-        many=gain(law, batch),
+        many=saturated_gain(law, batch),
         simulated=t_interval(simulated),
     )

@@ -4,12 +4,12 @@
 
 A static batch lasts as long as its longest output, a seat of a continuous batch only as long as
 its own.  The simulated column has `BATCHES` static batches, so its closed form is that of a finite
-number of requests (see `gain`).
+number of requests (see `theory.gain`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,10 +17,11 @@ import numpy as np
 
 from batchwright.article.serve import serve
 from batchwright.cost import Constant
-from batchwright.gain import Law, continuous_steps, gain, static_steps
 from batchwright.interval import Interval, t_interval
 from batchwright.limits import Limits
 from batchwright.policies import Orca, Static
+from batchwright.theory.gain import gain_at_once, saturated_gain
+from batchwright.theory.lengths import Law, draw
 from batchwright.workload import Workload
 
 BATCHES: Final = 40
@@ -38,29 +39,29 @@ class SpreadRow:
     simulated: Interval
 
 
-def gain_by_spread(laws: Iterable[Law], batches: Iterable[int], seeds: int = 10) -> list[SpreadRow]:
-    """One row per law and batch size; at least 10 seeds."""
+def gain_by_spread(laws: Mapping[str, Law], batches: Iterable[int], seeds: int = 10) -> list[SpreadRow]:
+    """One row per named law and batch size."""
     sizes = tuple(batches)
-    return [spread_row(law, size, seeds) for law in laws for size in sizes]
+    return [spread_row(name, law, size, seeds) for name, law in laws.items() for size in sizes]
 
 
-def spread_row(law: Law, batch: int, seeds: int) -> SpreadRow:
+def spread_row(name: str, law: Law, batch: int, seeds: int) -> SpreadRow:
     """40 batches of `batch` requests with outputs of `law`, all there at the start."""
     count = BATCHES * batch
     gains = [simulated_gain(law, batch, count, seed) for seed in range(seeds)]
     return SpreadRow(
-        law=law.name,
+        law=name,
         batch=batch,
-        many=gain(law, batch),
-        closed_form=static_steps(law, count, batch) / continuous_steps(law, count, batch) - 1,
+        many=saturated_gain(law, batch),
+        closed_form=gain_at_once(law, count, batch),
         simulated=t_interval(gains),
     )
 
 
 def simulated_gain(law: Law, batch: int, requests: int, seed: int) -> float:
     """Continuous (Orca's rule) over static (without padding) for the same requests."""
-    outputs = law.draw(np.random.Generator(np.random.PCG64(seed)), requests)
-    load = Workload.from_columns(np.zeros(requests), np.ones(requests, np.int64), outputs, name=law.name)
+    outputs = draw(law, requests, np.random.Generator(np.random.PCG64(seed)))
+    load = Workload.from_columns(np.zeros(requests), np.ones(requests, np.int64), outputs)
     limits = Limits(max_num_seqs=batch)
     static, continuous = (
         serve(load, policy, Constant(STEP), limits) for policy in (Static(batch, padded=False), Orca(batch))

@@ -37,5 +37,5 @@ def _cell(value: Any, is_share: bool) -> str:
             return f"{value.value:+.0%} ± {value.half:.0%}"
         return f"{value.value:.4g} ± {value.half:.2g}"
     if isinstance(value, float):
-        return f"{value:+.0%}" if is_share else f"{value:,.2f}"
+        return f"{round(value, 4) + 0.0:+.0%}" if is_share else f"{value:,.2f}"  # never -0%
     return str(value)
