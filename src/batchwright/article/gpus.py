@@ -20,7 +20,7 @@ from batchwright.workload import Workload
 
 GPUS: Final = ("L40S", "A100-80G-SXM", "H100-SXM")
 MODEL: Final = "llama-3.1-8b"
-MANY_SEATS: Final = 256  # vLLM's default below 70 GiB: all 100 requests at once
+MANY_SEATS: Final = 256  # vLLM's default below 70 GiB, and more than there are requests
 BUDGET: Final = 8192  # tokens of a step
 
 

@@ -194,7 +194,7 @@ def gpus(study: Study) -> Section:
 def scheduler(study: Study) -> Section:
     """The scheduler's share of a step."""
     names = list(study.scheduler[0].steps)
-    table = _table("running", "scheduling", *(_step_title(study, name) for name in names))
+    table = _table("running", "scheduling", *(_step_title(name) for name in names))
     for row in study.scheduler:
         cells = (f"{row.losses[name]:.1%} of {_ms(row.steps[name])}" for name in names)
         table.add_row(str(row.running), _ms(row.host), *cells)
@@ -226,7 +226,7 @@ def _add_pair(table: Table, study: Study, how: str, ways: tuple[str, str], gaine
         table.add_row(f"{policy}, {how}", *cells, last)
 
 
-def _step_title(study: Study, name: str) -> str:
+def _step_title(name: str) -> str:
     return "claimed step" if name == "claimed" else name
 
 
