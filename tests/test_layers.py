@@ -63,6 +63,7 @@ RANKS: list[set[str]] = [
     {"planner", "explain", "replications"},
     {"report", "report_json"},
     {"comparison"},
+    {"article", "published"},
     {"scenario"},
     {"run_folder"},
     {"run_difference"},

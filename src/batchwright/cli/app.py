@@ -183,3 +183,16 @@ def runs_diff(
     from batchwright.cli.runs import diff
 
     diff(a, b, json)
+
+
+@app.command()
+def article(
+    *,
+    seeds: Annotated[int, Option(help="workloads to average over, at least 10")] = 200,
+    short: Annotated[bool, Option("--short", help="ten lines")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/article.md)")] = False,
+) -> None:
+    """Compute an article's claims on batching again, beside the same workload run step by step."""
+    from batchwright.cli.article import article
+
+    article(seeds, short=short, as_object=json)
