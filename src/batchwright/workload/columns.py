@@ -28,7 +28,8 @@ class Columns:
     """One entry per request.  Lengths in tokens.
 
     `hashes`: what the trace says of shared prefixes.  `notes`: what a reader of the trace
-    decided and its user should be told.
+    decided and its user should be told.  `has_arrivals`: False for lengths alone, whose
+    arrivals are all 0.
     """
 
     arrival: Floats
@@ -39,6 +40,7 @@ class Columns:
     client: Ints | None = None
     hashes: Hashes | None = None
     notes: tuple[str, ...] = ()
+    has_arrivals: bool = True
 
     def __post_init__(self) -> None:
         for array in self.arrays():
@@ -60,6 +62,7 @@ class Columns:
             client=_head(self.client, count),
             hashes=None if self.hashes is None else self.hashes.head(count),
             notes=self.notes,
+            has_arrivals=self.has_arrivals,
         )
 
 

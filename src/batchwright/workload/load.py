@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -43,7 +43,15 @@ class Workload:
     token_limit: TokenLimit
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], max_tokens: MaxTokens = None) -> Workload:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        max_tokens: MaxTokens = None,
+        *,
+        seed: int = 0,
+        columns: Mapping[str, str] | None = None,
+        time_unit: str | None = None,
+    ) -> Workload:
         """Read a trace, or make the built-in load of that name if there is no such file.
 
         `max_tokens`: the limit that clients send.  None: the trace's own where it has one, else
@@ -56,8 +64,10 @@ class Workload:
         name = os.fspath(path)
         if name in BUILT_IN and not os.path.isfile(name):
             return BUILT_IN[name]().with_max_tokens(max_tokens)
-        columns = read_trace(name, tuple(BUILT_IN))
-        return cls(os.path.basename(name), columns, token_limit(columns, max_tokens))
+        found = read_trace(name, tuple(BUILT_IN), columns=columns, time_unit=time_unit, seed=seed)
+        if isinstance(found, Workload):
+            return found.with_max_tokens(max_tokens)
+        return cls(os.path.basename(name), found, token_limit(found, max_tokens))
 
     @classmethod
     def from_columns(
