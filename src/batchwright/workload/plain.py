@@ -1,7 +1,7 @@
 """A plain table, CSV, JSONL or Parquet: one row per request, its columns found by `roles`.
 
 The unit of the arrivals is the one that was asked for, else the suffix of the column's name,
-else seconds, unless they are dates.  Clients are numbers, or names that are numbered in order
+else seconds, unless they are dates, or too great for seconds since 1970.  Clients are numbers, or names that are numbered in order
 of appearance.
 """
 
@@ -23,6 +23,8 @@ from batchwright.workload.table import Table
 from batchwright.workload.units import UNITS, Unit, refuse_unit, unit_of
 
 NO_ARRIVALS: Final = "no arrivals in the file: all at once; give --rate for Poisson arrivals"
+
+_SINCE_1970: Final = (("ns", 1e17), ("us", 1e14), ("ms", 1e11))  # at least; 1e11 s are 3,000 years
 
 
 def read_plain(
@@ -71,6 +73,16 @@ def _unit(table: Table, clock: str | None, asked: str | None) -> Unit:
     suffix = clock.lower().rpartition("_")[2] if "_" in clock else ""
     if suffix in UNITS:
         return UNITS[suffix]
+    return _unit_by_size(table.first[clock])
+
+
+def _unit_by_size(first: str) -> Unit:
+    """Seconds, unless so great a number can only count smaller units since 1970."""
+    value = float(first) if first.strip().replace(".", "", 1).isdecimal() else 0.0
+    for suffix, since_1970 in _SINCE_1970:
+        if value >= since_1970:
+            unit = UNITS[suffix]
+            return Unit(unit.per_second, f"{unit.words} since 1970, by their size")
     return Unit(1, "seconds, as its name has no unit (_s, _ms, _us or _ns)")
 
 

@@ -23,7 +23,8 @@ from batchwright.workload.units import UNITS
 _CLOCKS: Final = ("arrival", "arrival_time", "arrived_at", "timestamp")
 _TIMED: Final = {f"{clock}_{unit}" for clock in _CLOCKS for unit in UNITS}
 _PROMPTS: Final = (
-    "prompt", "prompt_tokens", "prompt_len", "input_tokens", "input_length", "input_toks", "num_prefill_tokens"
+    "prompt", "prompt_tokens", "prompt_len", "input_tokens", "input_length", "input_toks",
+    "num_prefill_tokens"
 )  # fmt: skip
 _OUTPUTS: Final = (
     "output", "output_tokens", "output_len", "output_length", "output_toks", "completion_tokens",
