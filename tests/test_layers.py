@@ -20,6 +20,7 @@ STATE = WORK | {"arrivals", "blocks", "waiting", "log"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
+    "files": BASE,
     "config": BASE,
     "limits": BASE | {"config", "request"},
     "step": BASE,
@@ -51,6 +52,7 @@ RANKS: list[set[str]] = [
     {"planner", "explain"},
     {"report"},
     {"comparison"},
+    {"scenario"},
     {"cli", "server"},
     {"__init__", "__main__"},
 ]
