@@ -11,7 +11,7 @@ from batchwright.workload import Workload
 
 def load_of(scenario: Scenario) -> Workload:
     """The requests that are served.  Raises InputError."""
-    return _head(scenario, Workload.open(scenario.workload, max_tokens=_max_tokens(scenario.max_tokens)))
+    return _head(scenario, Workload.open(scenario.workload, max_tokens=max_tokens_of(scenario.max_tokens)))
 
 
 def _head(scenario: Scenario, load: Workload) -> Workload:
@@ -25,7 +25,8 @@ def _head(scenario: Scenario, load: Workload) -> Workload:
     return load.head(count)
 
 
-def _max_tokens(given: int | str | None) -> Any:
+def max_tokens_of(given: int | str | None) -> Any:
+    """A number, "exact" or None, from what a flag or a key says.  Raises InputError."""
     if given is None or given == "exact" or isinstance(given, int):
         return given
     if not (given.isascii() and given.isdecimal()):

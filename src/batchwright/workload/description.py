@@ -2,6 +2,7 @@
 
     rate          (n - 1) / span, requests per second
     CV of gaps    standard deviation over mean: 1 for Poisson arrivals, 0 for a clock
+    together      share of the gaps that are 0, which a clock that ticks coarsely makes
     dispersion    variance over mean of the counts in windows of w seconds: 1 for Poisson at any w;
                   it keeps growing with w where bursts are long
     stretch       E[max of B] / mean of the lengths: what a static batch of B waits for (`longest`)
@@ -13,7 +14,7 @@ between the sorted values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -60,6 +61,7 @@ class Arrivals:
     span_s: float
     rate: float
     gap_cv: float
+    together: float
     dispersion: tuple[tuple[float, float], ...]
     bar_s: float
     rate_over_time: tuple[float, ...]
@@ -84,10 +86,15 @@ class Clients:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """All of it.  None: the load has no such thing."""
+    """All of it.  None: the load has no such thing.
+
+    `num_followers`: requests that wait for the end of another, so that nobody knows before a run
+    when they arrive.  Where there are any, `arrivals` is None, as it is if all come at once.
+    """
 
     name: str
     num_requests: int
+    num_followers: int
     arrivals: Arrivals | None
     prompt: Lengths
     output: Lengths
@@ -97,16 +104,42 @@ class Description:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; shares and ratios of batch and block sizes under their sizes."""
-        found = {"schema_version": SCHEMA_VERSION, **asdict(self)}
-        for name in ("prompt", "output", "total"):
-            lengths = found[name]
-            lengths["stretch"] = dict(zip(map(str, BATCH_SIZES), lengths["stretch"], strict=True))
-        if self.arrivals is not None:
-            found["arrivals"]["dispersion"] = {f"{window:g}": value for window, value in self.arrivals.dispersion}
-        if self.reuse is not None:
-            found["reuse"]["blocks"] = {str(size): share for size, share in self.reuse.blocks}
-        return found
+        """As plain values, units in the names; what goes by a size or a window stands under it."""
+        reuse = self.reuse
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "name": self.name,
+            "num_requests": self.num_requests,
+            "num_followers": self.num_followers,
+            "arrivals": None if self.arrivals is None else _arrivals_json(self.arrivals),
+            "prompt_tokens": _lengths_json(self.prompt),
+            "output_tokens": _lengths_json(self.output),
+            "total_tokens": _lengths_json(self.total),
+            "reuse": None if reuse is None else {**asdict(reuse), "blocks": _by_size(reuse.blocks)},
+            "clients": None if self.clients is None else asdict(self.clients),
+            "notes": list(self.notes),
+        }
+
+
+def _arrivals_json(found: Arrivals) -> dict[str, Any]:
+    return {
+        "span_s": found.span_s,
+        "rate_per_s": found.rate,
+        "gap_cv": found.gap_cv,
+        "together": found.together,
+        "dispersion": _by_size(found.dispersion),
+        "bar_s": found.bar_s,
+        "rate_over_time_per_s": list(found.rate_over_time),
+    }
+
+
+def _lengths_json(found: Lengths) -> dict[str, Any]:
+    pairs = tuple(zip(BATCH_SIZES, found.stretch, strict=True))
+    return {**asdict(found), "stretch": _by_size(pairs), "histogram": list(map(list, found.histogram))}
+
+
+def _by_size(pairs: Iterable[tuple[float, float | None]]) -> dict[str, float | None]:
+    return {f"{size:g}": value for size, value in pairs}
 
 
 def describe(load: Workload) -> Description:
@@ -114,7 +147,8 @@ def describe(load: Workload) -> Description:
     return Description(
         name=load.name,
         num_requests=len(load),
-        arrivals=_arrivals(load) if load.columns.has_arrivals else None,
+        num_followers=int(np.isnan(load.arrival).sum()),
+        arrivals=_arrivals(load),
         prompt=_lengths(load.prompt),
         output=_lengths(load.output),
         total=_lengths(load.prompt + load.output),
@@ -125,13 +159,14 @@ def describe(load: Workload) -> Description:
 
 
 def _arrivals(load: Workload) -> Arrivals | None:
-    if not load.span:
+    if np.isnan(load.arrival).any() or not load.span:
         return None
     bars, edges = np.histogram(load.arrival, min(_BARS, len(load)), (0.0, load.span))
     return Arrivals(
         span_s=load.span,
         rate=load.rate,
         gap_cv=load.gap_cv,
+        together=float((np.diff(load.arrival) == 0).mean()),
         dispersion=tuple(_dispersion(load.arrival, load.span)),
         bar_s=float(edges[1]),
         rate_over_time=tuple((bars / edges[1]).tolist()),

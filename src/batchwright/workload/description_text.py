@@ -20,6 +20,7 @@ _BAR: Final = 16  # characters of the longest bar
 _CLOCKLIKE, _BURSTY = 0.7, 1.3  # CV of gaps
 _LONG_BURSTS: Final = 5.0  # dispersion of counts
 _WORTH_CACHING: Final = 0.05  # share of blocks
+_TOGETHER: Final = 0.5  # share of gaps that are 0
 
 
 def text(found: Description) -> str:
@@ -46,9 +47,10 @@ def _note(note: str) -> list[str]:
 
 def _arrivals(found: Arrivals) -> Iterator[str]:
     yield f"Arrivals: {found.rate:.3g} requests/s over {found.span_s:.1f} s"
-    yield f"  gaps         CV {found.gap_cv:.2f} (Poisson 1)"
+    together = f"; {found.together:.0%} of them are 0" if found.together else ""
+    yield f"  gaps         CV {found.gap_cv:.2f} (Poisson 1){together}"
     if found.dispersion:
-        parts = ", ".join(f"{value:.3g} in {window:g} s" for window, value in found.dispersion)
+        parts = ", ".join(f"{_number(value)} in {window:g} s" for window, value in found.dispersion)
         yield f"  counts       variance/mean {parts} (Poisson 1)"
     rates = found.rate_over_time
     yield f"  over time    {len(rates)} bars of {found.bar_s:.3g} s, 0 to {max(rates):.3g} requests/s"
@@ -79,11 +81,13 @@ def _rows(found: Description) -> Table:
     for title in ("mean", "P50", "P90", "P95", "P99", "max"):
         table.add_column(title, justify="right")
     for batch_size in BATCH_SIZES:
-        table.add_column(f"max of {batch_size}", justify="right")
-    for name, lengths in (("prompt", found.prompt), ("output", found.output), ("both", found.total)):
+        table.add_column(f"B={batch_size}", justify="right")
+    for name, lengths in (("prompt", found.prompt), ("output", found.output), ("total", found.total)):
         cells = (lengths.mean, lengths.p50, lengths.p90, lengths.p95, lengths.p99, lengths.max)
-        table.add_row(name, *(f"{cell:.0f}" for cell in cells), *(f"x{value:.2f}" for value in lengths.stretch))
-    table.caption = "max of B: the longest of B requests, on average, over the mean"
+        table.add_row(
+            name, *(f"{cell:.0f}" for cell in cells), *(f"x{value:.2f}" for value in lengths.stretch)
+        )
+    table.caption = "B=...: the longest of B requests, on average, over the mean"
     table.caption_style = ""
     table.caption_justify = "left"
     return table
@@ -102,7 +106,11 @@ def _bars(title: str, lengths: Lengths) -> Iterator[str]:
     yield f"{title} tokens"
     for low, high, count in lengths.histogram:
         span = f"{low}" if low == high else f"{low}-{high}"
-        yield f"{span:>13} {count / total:>5.1%} {bar(count / most)}"
+        yield f"{span:>13} {_percent(count / total):>6} {bar(count / most)}"
+
+
+def _percent(share: float) -> str:
+    return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def bar(share: float) -> str:
@@ -123,12 +131,14 @@ def meaning(found: Description) -> Iterator[str]:
     middle = BATCH_SIZES[1]
     output, prompt = found.output.stretch[1], found.prompt.stretch[1]
     yield (
-        f"A static batch of {middle} decodes until its longest output ends, {output:.2g} times the mean: "
+        f"A static batch of {middle} decodes until its longest output ends, {_number(output)} times the mean: "
         f"{1 - 1 / output:.0%} of its decode slots are padding that continuous batching does not have; "
         f"prompts padded to the longest waste {1 - 1 / prompt:.0%}."
     )
-    if found.arrivals is None:
-        yield "There are no arrivals to speak of: all requests come at once, so that only throughput can differ."
+    if found.num_followers:
+        yield f"{found.num_followers} requests wait for the end of another: the server sets their pace."
+    elif found.arrivals is None:
+        yield "All requests come at once: throughput and the order of service are all that can differ."
     else:
         yield _pace(found.arrivals)
     if found.reuse is not None and (share := found.reuse.blocks[-1][1]) is not None:
@@ -137,9 +147,16 @@ def meaning(found: Description) -> Iterator[str]:
 
 
 def _pace(found: Arrivals) -> str:
+    if found.together > _TOGETHER:
+        return (
+            f"{found.together:.0%} of the requests arrive at the very moment of the one before, as if a coarse "
+            "clock had been read: the bursts within its ticks may be the trace's, not the clients'."
+        )
     widest = found.dispersion[-1] if found.dispersion else None
     if found.gap_cv > _BURSTY:
-        start = f"Gaps vary more than Poisson's (CV {found.gap_cv:.2g}): requests come in bursts that queue"
+        start = (
+            f"Gaps vary more than Poisson's (CV {_number(found.gap_cv)}): requests come in bursts that queue"
+        )
     elif found.gap_cv < _CLOCKLIKE:
         start = f"Gaps vary less than Poisson's (CV {found.gap_cv:.2g}): queues stay short below saturation"
     else:
@@ -148,6 +165,11 @@ def _pace(found: Arrivals) -> str:
         return f"{start}."
     window, value = widest
     return (
-        f"{start}, and the rate itself drifts: counts in {window:g} s vary {value:.2g} times as much as "
+        f"{start}, and the rate itself drifts: counts in {window:g} s vary {_number(value)} times as much as "
         "Poisson's, so that the mean rate understates the peaks."
     )
+
+
+def _number(value: float) -> str:
+    """Three digits, never as a power of ten."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,8 +1,8 @@
 """A plain table, CSV, JSONL or Parquet: one row per request, its columns found by `roles`.
 
 The unit of the arrivals is the one that was asked for, else the suffix of the column's name,
-else seconds, unless they are dates, or too great for seconds since 1970.  Clients are numbers, or names that are numbered in order
-of appearance.
+else seconds, unless they are dates, or too great for seconds since 1970.  Clients are numbers, or
+names that are numbered in order of appearance.
 """
 
 from __future__ import annotations
