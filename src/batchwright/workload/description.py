@@ -28,7 +28,7 @@ from batchwright.workload.reuse import block_reuse, entry_reuse
 BATCH_SIZES: Final = (8, 32, 128)
 BLOCK_SIZES: Final = (512, 16)
 _WINDOWS: Final = (1.0, 10.0, 60.0, 600.0)  # seconds
-_FEWEST_WINDOWS: Final = 20
+_FEWEST_WINDOWS, _MOST_WINDOWS = 20, 1_000_000
 _BARS: Final = 60  # of the rate over time
 _LENGTH_BINS: Final = 9
 SCHEMA_VERSION: Final = 1
@@ -174,10 +174,10 @@ def _arrivals(load: Workload) -> Arrivals | None:
 
 
 def _dispersion(arrival: Floats, span: float) -> Iterator[tuple[float, float]]:
-    """For each window that fits often enough, over whole windows only."""
+    """For each window that fits often enough, but not too often to count, over whole windows only."""
     for window in _WINDOWS:
         num_windows = int(span / window)
-        if num_windows >= _FEWEST_WINDOWS:
+        if _FEWEST_WINDOWS <= num_windows <= _MOST_WINDOWS:
             places = (arrival[arrival < num_windows * window] / window).astype(np.int64)
             counts = np.bincount(places, minlength=num_windows)[:num_windows]
             yield window, float(counts.var() / counts.mean())

@@ -47,7 +47,7 @@ def _note(note: str) -> list[str]:
 
 def _arrivals(found: Arrivals) -> Iterator[str]:
     yield f"Arrivals: {found.rate:.3g} requests/s over {found.span_s:.1f} s"
-    together = f"; {found.together:.0%} of them are 0" if found.together else ""
+    together = f"; {found.together:.0%} of them are 0" if found.together >= 0.01 else ""
     yield f"  gaps         CV {found.gap_cv:.2f} (Poisson 1){together}"
     if found.dispersion:
         parts = ", ".join(f"{_number(value)} in {window:g} s" for window, value in found.dispersion)
@@ -121,7 +121,7 @@ def bar(share: float) -> str:
 
 def _reuse(found: Reuse) -> Iterator[str]:
     yield "Prefixes: what an endless cache finds again"
-    yield f"  {found.entries:>6.1%} of the hashes ({found.hash_tokens} tokens each, the last one of a prompt may be less)"
+    yield f"  {found.entries:>6.1%} of the hashes ({found.hash_tokens} tokens, or what is left of a prompt)"
     for size, share in found.blocks:
         yield f"  {'n/a' if share is None else f'{share:.1%}':>6} of full {size}-token blocks"
 
@@ -131,7 +131,8 @@ def meaning(found: Description) -> Iterator[str]:
     middle = BATCH_SIZES[1]
     output, prompt = found.output.stretch[1], found.prompt.stretch[1]
     yield (
-        f"A static batch of {middle} decodes until its longest output ends, {_number(output)} times the mean: "
+        f"A static batch of {middle} decodes until its longest output ends, {_number(output)} times the "
+        "mean: "
         f"{1 - 1 / output:.0%} of its decode slots are padding that continuous batching does not have; "
         f"prompts padded to the longest waste {1 - 1 / prompt:.0%}."
     )
@@ -149,8 +150,8 @@ def meaning(found: Description) -> Iterator[str]:
 def _pace(found: Arrivals) -> str:
     if found.together > _TOGETHER:
         return (
-            f"{found.together:.0%} of the requests arrive at the very moment of the one before, as if a coarse "
-            "clock had been read: the bursts within its ticks may be the trace's, not the clients'."
+            f"{found.together:.0%} of the requests arrive at the very moment of the one before, as if a "
+            "coarse clock had been read: the bursts within its ticks may be the trace's, not the clients'."
         )
     widest = found.dispersion[-1] if found.dispersion else None
     if found.gap_cv > _BURSTY:
