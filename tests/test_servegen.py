@@ -117,7 +117,9 @@ def test_a_rate_scales_all_clients_and_windows_alike(two: Path) -> None:
     assert load.client is not None and whole.client is not None
     assert float((load.client == 3).mean()) == pytest.approx(float((whole.client == 3).mean()), abs=1e-3)
     fewer = [len(servegen(two, rate=0.01, duration=1800.0, seed=seed)) for seed in range(60)]
-    assert float(np.mean(fewer)) == pytest.approx(18.0, abs=4 * 1.2 / sqrt(60))  # rounded at random, without bias
+    assert float(np.mean(fewer)) == pytest.approx(
+        18.0, abs=4 * 1.2 / sqrt(60)
+    )  # rounded at random, without bias
 
 
 def test_the_same_seed_gives_the_same_bytes(two: Path) -> None:
@@ -205,7 +207,11 @@ def test_an_option_out_of_range_is_refused(two: Path, options: dict[str, float],
         ("chunk-3-dataset.json", '{"0": {"input', "chunk-3-dataset.json: is no JSON of spans"),
         ("chunk-3-dataset.json", "[]", "chunk-3-dataset.json: is no JSON of spans"),
         ("chunk-3-dataset.json", "{}", "has requests at 0 s, but no text_tokens for them"),
-        ("chunk-3-dataset.json", '{"0": {"input_tokens": "{1: x}"}}', "input_tokens is '{1: x}', no histogram"),
+        (
+            "chunk-3-dataset.json",
+            '{"0": {"input_tokens": "{1: x}"}}',
+            "input_tokens is '{1: x}', no histogram",
+        ),
         ("chunk-3-dataset.json", '{"0": {"input_tokens": "{1: 1.0, 2}"}}', "is no histogram of whole tokens"),
         ("chunk-3-dataset.json", '{"0": {"input_tokens": "{1.5: 1.0}"}}', "is no histogram of whole tokens"),
         ("chunk-3-dataset.json", '{"0": {"input_tokens": "{1: -}"}}', "has a cell that is no number"),

@@ -177,7 +177,9 @@ def test_a_damaged_parquet_file_is_a_valid_load_or_an_input_error(data: st.DataO
 
 
 def test_lengths_alone_come_all_at_once_and_say_so() -> None:
-    load = opened("num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n74,918,992,0.08\n5,6,11,0.8\n")
+    load = opened(
+        "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n74,918,992,0.08\n5,6,11,0.8\n"
+    )
     assert not load.columns.has_arrivals and not load.head(1).columns.has_arrivals
     assert load.arrival.tolist() == [0.0, 0.0]
     assert load.prompt.tolist() == [74, 5] and load.output.tolist() == [918, 6]
@@ -241,7 +243,8 @@ def test_dates_have_no_unit(header: str) -> None:
     [
         (['{"arrival": 0, "prompt": 1, "output": 1}', '{"arrival": 1, "promt": 1, "output": 1}'],
          "row 2: no key 'prompt', which the first row has; did you mean 'promt'?"),
-        (['{"arrival": 0, "prompt": 1, "output": 1}', '{"arrival": 1, "prompt": 1, "output": 1, "priority": 2}'],
+        (['{"arrival": 0, "prompt": 1, "output": 1}',
+          '{"arrival": 1, "prompt": 1, "output": 1, "priority": 2}'],
          "row 2: has the key 'priority', unlike row 1; give every row the same keys"),
         (['{"arrival": 0, "prompt": null, "output": 1}'], "row 1: prompt is '', which is not a whole number"),
         (['{"arrival": 0, "prompt": true, "output": 1}'], "row 1: prompt is 'true', which is not a whole"),

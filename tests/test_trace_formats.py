@@ -62,7 +62,11 @@ def test_a_burstgpt_trace_of_failures_is_refused() -> None:
     [
         ("472,18", "472,-1", "row 2: Response tokens is '-1', outside 0 to"),
         ("118.5", "44", "row 4: Timestamp is '44', before '45' in row 3"),
-        ("Response tokens", "Respons tokens", "row 1: no column 'Response tokens', which a BurstGPT trace has;"),
+        (
+            "Response tokens",
+            "Respons tokens",
+            "row 1: no column 'Response tokens', which a BurstGPT trace has;",
+        ),
         ("1087,API log", "1087", "row 3: 5 fields, but the header has 6"),
     ],
 )
@@ -108,7 +112,9 @@ def test_a_partial_last_block_may_have_a_hash_or_none() -> None:
     full, partial = opened(bailian([[1, 2]], [5])), opened(bailian([[1, 2, 3]], [-3]))
     assert [len(request.prefix) for load in (full, partial) for request in load.requests(16)] == [2, 2]
     message = error_of(bailian([[1, 2]], [20]))
-    assert message.startswith("row 1: hash_ids has 2 hashes, but a prompt of 52 tokens has 4 or 3 pieces of 16")
+    assert message.startswith(
+        "row 1: hash_ids has 2 hashes, but a prompt of 52 tokens has 4 or 3 pieces of 16"
+    )
 
 
 def servingsim(rows: list[dict[str, object]]) -> str:
@@ -117,8 +123,18 @@ def servingsim(rows: list[dict[str, object]]) -> str:
 
 def test_llmservingsim_counts_in_nanoseconds_and_names_its_hashes() -> None:
     rows = [
-        {"input_toks": 40, "output_toks": 5, "arrival_time_ns": 1_500_000_000, "prefix_block_hashes": ["a", "b"]},
-        {"input_toks": 33, "output_toks": 6, "arrival_time_ns": 2_000_000_001, "prefix_block_hashes": ["a", "c"]},
+        {
+            "input_toks": 40,
+            "output_toks": 5,
+            "arrival_time_ns": 1_500_000_000,
+            "prefix_block_hashes": ["a", "b"],
+        },
+        {
+            "input_toks": 33,
+            "output_toks": 6,
+            "arrival_time_ns": 2_000_000_001,
+            "prefix_block_hashes": ["a", "c"],
+        },
     ]
     load = opened(servingsim(rows))
     assert load.arrival.tolist() == [0.0, 0.500000001]
@@ -154,15 +170,13 @@ def test_formats_that_look_alike_are_told_apart() -> None:
 
 @st.composite
 def hashed(draw: st.DrawFn) -> Workload:
-    """Prompts of 512-token hashes that share beginnings, as in a Mooncake trace."""
+    """Prompts of 512-token hashes that share beginnings; one may fill a piece that another does not."""
     count = draw(st.integers(1, 6))
     parents = [draw(st.integers(-1, i - 1)) for i in range(count)]
     ids: list[list[int]] = []
     lengths = []
     for i, parent in enumerate(parents):
         shared = ids[parent][: draw(st.integers(0, len(ids[parent])))] if parent >= 0 else []
-        if parent >= 0 and len(shared) == len(ids[parent]) and lengths[parent] % 512:
-            shared = shared[:-1]  # a partial piece ends a prompt
         own = [1000 * (i + 1) + k for k in range(draw(st.integers(0 if shared else 1, 3)))]
         ids.append(shared + own)
         tail = draw(st.integers(0, 511)) if own else 0
@@ -187,7 +201,9 @@ def test_reuse_is_what_an_endless_cache_would_hit(load: Workload, block_size: in
 
 @settings(derandomize=True, deadline=None)
 @given(prompts, st.sampled_from([16, 32, 64]))
-def test_blocks_larger_than_a_hash_take_the_hash_at_their_end(prompts: list[list[int]], block_size: int) -> None:
+def test_blocks_larger_than_a_hash_take_the_hash_at_their_end(
+    prompts: list[list[int]], block_size: int
+) -> None:
     load = opened(bailian(prompts, [0] * len(prompts)))
     per_block = block_size // 16
     small = [list(request.prefix) for request in load.requests(16)]
@@ -206,10 +222,16 @@ def test_blocks_larger_than_a_hash_take_the_hash_at_their_end(prompts: list[list
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(
-    st.sampled_from([BURSTGPT, bailian([[1, 2], [1]], [3, 0]), '{"prompt": 5, "output": 3}\n{"prompt": 1, "output": 1}',
-                     servingsim([{"input_toks": 3, "output_toks": 5, "arrival_time_ns": 7}])]),
+    st.sampled_from(
+        [
+            BURSTGPT,
+            bailian([[1, 2], [1]], [3, 0]),
+            '{"prompt": 5, "output": 3}\n{"prompt": 1, "output": 1}',
+            servingsim([{"input_toks": 3, "output_toks": 5, "arrival_time_ns": 7}]),
+        ]
+    ),
     st.data(),
-)  # fmt: skip
+)
 def test_a_changed_byte_gives_a_valid_load_or_an_input_error(text: str, data: st.DataObject) -> None:
     raw = bytearray(text.encode())
     place = data.draw(st.integers(0, len(raw) - 1))

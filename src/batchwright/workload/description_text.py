@@ -18,6 +18,7 @@ _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _BAR: Final = 16  # characters of the longest bar
 _CLOCKLIKE, _BURSTY = 0.7, 1.3  # CV of gaps
+_MILLION: Final = 1_000_000
 _LONG_BURSTS: Final = 5.0  # dispersion of counts
 _WORTH_CACHING: Final = 0.05  # share of blocks
 _TOGETHER: Final = 0.5  # share of gaps that are 0
@@ -51,7 +52,8 @@ def _arrivals(found: Arrivals) -> Iterator[str]:
     yield f"  gaps         CV {found.gap_cv:.2f} (Poisson 1){together}"
     if found.dispersion:
         parts = ", ".join(f"{_number(value)} in {window:g} s" for window, value in found.dispersion)
-        yield f"  counts       variance/mean {parts} (Poisson 1)"
+        counts = f"counts       variance/mean {parts} (Poisson 1)"
+        yield from wrap(counts, WIDTH, initial_indent="  ", subsequent_indent=" " * 15)
     rates = found.rate_over_time
     yield f"  over time    {len(rates)} bars of {found.bar_s:.3g} s, 0 to {max(rates):.3g} requests/s"
     yield f"  |{sparkline(rates)}|"
@@ -84,9 +86,7 @@ def _rows(found: Description) -> Table:
         table.add_column(f"B={batch_size}", justify="right")
     for name, lengths in (("prompt", found.prompt), ("output", found.output), ("total", found.total)):
         cells = (lengths.mean, lengths.p50, lengths.p90, lengths.p95, lengths.p99, lengths.max)
-        table.add_row(
-            name, *(f"{cell:.0f}" for cell in cells), *(f"x{value:.2f}" for value in lengths.stretch)
-        )
+        table.add_row(name, *map(_tokens, cells), *(f"x{value:.2f}" for value in lengths.stretch))
     table.caption = "B=...: the longest of B requests, on average, over the mean"
     table.caption_style = ""
     table.caption_justify = "left"
@@ -105,7 +105,7 @@ def _bars(title: str, lengths: Lengths) -> Iterator[str]:
     total = sum(count for _, _, count in lengths.histogram)
     yield f"{title} tokens"
     for low, high, count in lengths.histogram:
-        span = f"{low}" if low == high else f"{low}-{high}"
+        span = f"{low}" if low == high else f"{low}-{high}" if high < _MILLION else f"from {low}"
         yield f"{span:>13} {_percent(count / total):>6} {bar(count / most)}"
 
 
@@ -159,9 +159,11 @@ def _pace(found: Arrivals) -> str:
             f"Gaps vary more than Poisson's (CV {_number(found.gap_cv)}): requests come in bursts that queue"
         )
     elif found.gap_cv < _CLOCKLIKE:
-        start = f"Gaps vary less than Poisson's (CV {found.gap_cv:.2g}): queues stay short below saturation"
+        start = (
+            f"Gaps vary less than Poisson's (CV {_number(found.gap_cv)}): queues stay short below saturation"
+        )
     else:
-        start = f"Gaps vary about as Poisson's do (CV {found.gap_cv:.2g})"
+        start = f"Gaps vary about as Poisson's do (CV {_number(found.gap_cv)})"
     if widest is None or widest[1] < _LONG_BURSTS:
         return f"{start}."
     window, value = widest
@@ -172,5 +174,9 @@ def _pace(found: Arrivals) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits, never as a power of ten."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    """Three digits or so, never as a power of ten."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _tokens(value: float) -> str:
+    return f"{value:.0f}" if value < _MILLION else f"{value / _MILLION:.1f}M"
