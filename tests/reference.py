@@ -49,6 +49,8 @@ class Row:
         self.preemptions = 0
         self.first_token = 0.0
         self.finished = 0.0
+        self.after: int | None = request.get("after")  # the request whose end its client waits for,
+        self.think: float = request.get("think", 0.0)  # and for so long after it
 
     @property
     def known(self) -> int:
@@ -403,30 +405,49 @@ def timed(
     policy: Callable[[dict[str, Any]], Policy] = VllmReference,
     empty: float = 0.0,
 ) -> dict[str, dict[str, float]]:
-    """`first_token`, `finished` and `preemptions` of every request.
+    """`arrival`, `first_token`, `finished` and `preemptions` of every request.
 
     A step starts when the one before has ended; one without any token takes `empty` seconds.
+    A request with `after` comes `think` seconds after its client has seen the end of that one.
     """
     engine = policy(workload["config"])
-    coming = rows_of(workload)
-    rows = list(coming)
+    rows = list(rows_of(workload))
+    coming = deque(row for row in rows if row.after is None)
+    thinking = [row for row in rows if row.after is not None]
     flight: deque[Plan] = deque()
     now = 0.0
     while coming or engine.holds():
         _enqueue(engine, coming, now)
-        plan = engine.plan(now, not coming)
+        plan = engine.plan(now, not coming and not thinking)
+        if plan is None and not coming and engine.wake() is None:
+            plan = engine.plan(now, True)  # nobody comes before one of those that wait is served
         if plan is None:
             now = _next_event(engine, coming, now)
             continue
         now += seconds(work_of(plan)) if plan.parts else empty
-        _note_tokens(plan, now)
+        ended = _note_tokens(plan, now)
         flight.append(plan)
         if len(flight) > engine.lag:
-            engine.output(flight.popleft(), now)
+            left = engine.output(flight.popleft(), now)
+            ended = ended if getattr(engine, "streamed", True) else left
+        _follow(coming, thinking, ended)
     return {
-        row.id: {"first_token": row.first_token, "finished": row.finished, "preemptions": row.preemptions}
+        row.id: {
+            "arrival": row.arrival,
+            "first_token": row.first_token,
+            "finished": row.finished,
+            "preemptions": row.preemptions,
+        }
         for row in rows
     }
+
+
+def _follow(coming: deque[Row], thinking: list[Row], ended: list[Row]) -> None:
+    for last in ended:
+        for row in [row for row in thinking if row.after == last.index]:
+            thinking.remove(row)
+            row.arrival = last.finished + row.think
+            coming.insert(sum(other.arrival <= row.arrival for other in coming), row)
 
 
 def _next_event(engine: Policy, coming: deque[Row], now: float) -> float:
@@ -436,14 +457,17 @@ def _next_event(engine: Policy, coming: deque[Row], now: float) -> float:
     return max(now, min(events))
 
 
-def _note_tokens(plan: Plan, now: float) -> None:
-    """A token comes when its step ends, whenever the scheduler sees it."""
+def _note_tokens(plan: Plan, now: float) -> list[Row]:
+    """A token comes when its step ends, whenever the scheduler sees it; whose last one it is."""
+    ended = []
     for part in plan.parts:
         part.row.sampled += part.is_sampled
         if part.is_sampled and part.row.sampled == 1:
             part.row.first_token = now
         if part.is_sampled and part.row.sampled == part.row.output:
             part.row.finished = now
+            ended.append(part.row)
+    return ended
 
 
 def work_of(plan: Plan) -> dict[str, float]:

@@ -195,8 +195,8 @@ def assert_timed(name: str, load: Load) -> None:
     simulator, requests = run(name, load)
     assert_over(simulator, requests)
     for r, row in zip(requests, expected.values(), strict=True):
-        found = {"first_token": r.first_token, "finished": r.finished, "preemptions": r.preemptions}
-        assert found == row
+        times = {"arrival": r.arrival, "first_token": r.first_token, "finished": r.finished}
+        assert times | {"preemptions": r.preemptions} == row
 
 
 @for_many_seeds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import tarfile
 from math import gamma, sqrt
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from batchwright.errors import InputError
 from batchwright.workload import Workload
 from batchwright.workload.client_draws import weibull_shape
-from batchwright.workload.servegen import servegen
+from batchwright.workload.client_models import servegen
 
 QUIET = {"input_tokens": {}, "output_tokens": {}}
 SHORT = {"input_tokens": {10: 0.5, 30: 0.5}, "output_tokens": {5: 1.0}}
@@ -126,6 +127,14 @@ def test_the_same_seed_gives_the_same_bytes(two: Path) -> None:
     one, again, other = (servegen(two, duration=1800.0, seed=seed) for seed in (7, 7, 8))
     assert one.digest == again.digest != other.digest
     assert Workload.open(two, seed=7).digest == servegen(two, seed=7).digest
+
+
+def test_the_text_of_a_load_makes_it_and_its_repetitions(two: Path) -> None:
+    load = Workload.open(f"servegen('{two}', rate=5, duration=900)", seed=4)
+    assert load == servegen(two, rate=5, duration=900, seed=4)
+    assert load.replicate(2) == servegen(two, rate=5, duration=900, seed=6)
+    assert pickle.loads(pickle.dumps(load)).replicate(1) == load.replicate(1)
+    assert Workload.open(two, seed=1).replicate(1) == servegen(two, seed=2)
 
 
 def test_a_longer_load_starts_like_a_shorter_one(two: Path) -> None:

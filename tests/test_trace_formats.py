@@ -196,7 +196,24 @@ def test_reuse_is_what_an_endless_cache_would_hit(load: Workload, block_size: in
     hashes = load.columns.hashes
     assert hashes is not None
     assert block_reuse(hashes, load.prompt, block_size) == (pytest.approx(hits / total) if total else None)
-    assert entry_reuse(hashes) == pytest.approx(1 - len(set(hashes.ids.tolist())) / len(hashes.ids))
+    repeats = 1 - len(set(hashes.ids.tolist())) / len(hashes.ids)
+    assert entry_reuse(hashes, load.prompt) == pytest.approx(repeats)
+
+
+@pytest.mark.parametrize("block_size", [4, 16])
+def test_a_later_turn_finds_the_answer_of_an_earlier_one(block_size: int) -> None:
+    load = Workload.open("sessions(rate=1, n=40, turns=4, think=1, prompt=100, output=50, shared_prefix=64)")
+    hashes = load.columns.hashes
+    assert hashes is not None and hashes.covered is not None
+    seen: set[int] = set()
+    hits = total = 0
+    for row, prompt in enumerate(load.prompt.tolist()):
+        keys = list(hashes.keys(row, prompt, block_size))
+        hits += sum(key in seen for key in keys[: prompt // block_size])
+        total += prompt // block_size
+        seen.update(keys)
+    assert block_reuse(hashes, load.prompt, block_size) == pytest.approx(hits / total)
+    assert hits > total / 2
 
 
 @settings(derandomize=True, deadline=None)

@@ -1,4 +1,8 @@
-"""The requests that are yet to come, and the front end that rejects or shortens them."""
+"""The requests that are yet to come, and the front end that rejects or shortens them.
+
+In a closed loop a client sends its next request when the last one has ended: such a follower
+is not in the line, and has no time, until then.  `num_open` requests will call for followers.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,10 @@ class Arrivals:
         self.is_closed = False  # can nobody be added any more?
         self.rejected: list[int] = []  # ids of requests whose prompt is over max_model_len
         self.num_cut = 0  # requests whose output was cut to max_model_len or max_tokens
+        self.num_open = 0  # requests that have not ended and have followers
+        self.follower_ids: list[int] = []  # followers that have a time,
+        self.follower_times: list[float] = []  # and when they arrive
+        self._ended: list[tuple[Request, float]] = []  # their followers are being added
         self._longest = limits.longest
         self._line: list[Request] = []  # in order; those from `_next` on have not come yet
         self._next = 0
@@ -35,15 +43,27 @@ class Arrivals:
     @property
     def are_over(self) -> bool:
         """Can no request come any more?"""
-        return self.is_closed and self.time == NEVER
+        return self.is_closed and self.time == NEVER and self.num_open == 0
+
+    @property
+    def are_stuck(self) -> bool:
+        """Can a request come only after another one has ended?"""
+        return self.is_closed and self.time == NEVER and self.num_open > 0
 
     def add(self, r: Request) -> None:
-        """Put `r` into the line.  Raises RequestError if it is not new, or the KV cache cannot hold it."""
+        """Put `r` into the line, or what follows it if it is rejected.
+
+        Raises RequestError if one is not new, or the KV cache cannot hold it.
+        """
         if r.queued != NEW:
             raise RequestError(f"request {r.id} has been run before; make a new one")
         r.queued = COMING
         if r.prompt + r.max_tokens > self._longest and not self._shorten(r):
+            if r.then is not None:
+                self._follow(r, r.arrival)
             return
+        if r.then is not None:
+            self.num_open += 1
         if r.true_output > r.max_tokens:
             r.true_output = r.max_tokens
             self.num_cut += 1
@@ -54,6 +74,34 @@ class Arrivals:
             line.append(r)
         if r.arrival < self.time:
             self.time = r.arrival
+
+    def ended(self, r: Request, instant: float) -> None:
+        """The client of `r` has seen its end at `instant`: its followers come.
+
+        Raises RequestError as `add`, and if one would arrive before `instant`.
+        """
+        self.num_open -= 1
+        if self._next > AHEAD and 2 * self._next > len(self._line):  # the line may never be empty
+            del self._line[: self._next]
+            self._next = 0
+        self._follow(r, instant)
+
+    def _follow(self, r: Request, instant: float) -> None:
+        self._ended.append((r, instant))
+        if len(self._ended) > 1:  # the loop below has added a follower that is rejected: it goes on with it
+            return
+        for last, at in self._ended:
+            assert last.then is not None
+            for follower in last.then(last, at):
+                if follower.arrival < at:
+                    raise RequestError(
+                        f"request {follower.id} arrives at {follower.arrival} s, before the end of request "
+                        f"{last.id}, which it follows, at {at} s; let it arrive then or later"
+                    )
+                self.follower_ids.append(follower.id)
+                self.follower_times.append(follower.arrival)
+                self.add(follower)
+        self._ended.clear()
 
     def feed(self, source: Iterable[Request], since: float) -> None:
         """Add the requests of `source`, drawn a few at a time, and then nobody else.

@@ -67,7 +67,7 @@ class Batch:
         self.blocks = Blocks(limits.blocks, limits.block_size, limits.enable_prefix_caching)
         self.log = Log(self.blocks.free)
         self.now = 0.0
-        self.draining = False  # can no more requests come?
+        self.draining = False  # can no more requests come, or none before one that waits is served?
         self.waiting = Waiting()
         self.num_waiting = 0
         self.running: dict[Request, None] = {}  # in admission order

@@ -16,6 +16,7 @@ Three kinds of requests stay without gaining a token, and have three states:
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
@@ -62,6 +63,8 @@ class Request:
     a key stands for all tokens up to the end of its block (chained), and is not negative.
     `max_tokens`: the limit that the client sent, which policies may read (None: `output`).
     `true_output`: only workloads and the simulator may read it; 0 on a live engine.
+    `then`: called with the request and the second at which its client has seen its end; it
+    returns the requests that arrive next because of it (None: nobody waits for the end).
 
     Raises RequestError on a length or an arrival that no client can send.
     """
@@ -70,7 +73,7 @@ class Request:
         "admitted", "arrival", "blocks", "cached", "client", "computed", "due", "filled",
         "finished", "first_token", "generated", "id", "max_tokens", "planned", "preemptions",
         "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since", "state",
-        "stopped", "true_output", "until",
+        "stopped", "then", "true_output", "until",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +86,7 @@ class Request:
         priority: int = 0,
         prefix: array[int] = NO_KEYS,
         client: int = 0,
+        then: Callable[[Request, float], Sequence[Request]] | None = None,
     ) -> None:
         if not (0.0 <= arrival < inf and 0 < prompt <= LONGEST and 0 < output <= LONGEST) or (
             not 0 <= id < LAST_ID
@@ -102,6 +106,7 @@ class Request:
         self.priority = priority
         self.prefix = prefix
         self.client = client
+        self.then = then
         self.state = WAITING
         self.computed = 0  # tokens with KV in the cache; stale while decoding
         self.generated = 0  # tokens sampled so far; stale while decoding

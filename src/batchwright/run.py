@@ -33,6 +33,7 @@ class Run:
         self.name = name
         self.note = ""  # what was chosen for the user
         self.load = load
+        self.arrival = load.arrival_in(simulator.arrived)  # seconds from the first arrival, by id
         self.limits = simulator.batch.limits
         self.log = simulator.log
         self.is_streamed = simulator.batch.is_streamed
@@ -45,11 +46,6 @@ class Run:
         self.timeline = Timeline(
             self.log, self.pads, simulator.cost, simulator.batch.overlap, simulator.stretch
         )
-
-    @property
-    def arrival(self) -> Numbers:
-        """When each request came, in seconds from the first arrival."""
-        return self.load.arrival
 
     # --- columns --------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from batchwright.cost import CostModel, Linear, empty_seconds, stretch_of
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
 from batchwright.log import Log
-from batchwright.request import DECODING, NEVER, NEW, Request
+from batchwright.request import DECODING, FINISHED, NEVER, NEW, Request
 from batchwright.step import Step
 
 BARREN = 1000  # steps that may come to nothing before a token does, beside one per request
@@ -77,6 +77,7 @@ class Simulator:
         self._is_quiet = False  # has the policy nothing to edit until the next event? (audit)
         self._done: list[Request] = []  # their last token came with the step that has just run
         self._ended: list[Request] = []  # their last token is out, but not yet seen (overlap)
+        self._kept: list[Request] = []  # followed by others once their client sees all at the end
         self._due: dict[int, list[Request]] = {}  # by the clock of their last token
         self._dues: list[int] = []  # the keys of `_due`, a heap
 
@@ -112,6 +113,11 @@ class Simulator:
     def num_cut(self) -> int:
         """Requests whose output was cut, to `max_model_len` or to their own `max_tokens`."""
         return self._arrivals.num_cut
+
+    @property
+    def arrived(self) -> dict[int, float]:
+        """When each request came that followed another one, by id: known once that one has ended."""
+        return dict(zip(self._arrivals.follower_ids, self._arrivals.follower_times, strict=True))
 
     @property
     def log(self) -> Log:
@@ -150,12 +156,12 @@ class Simulator:
         self._set_alarm()
 
     def drain(self) -> None:
-        """No more requests can come."""
+        """No more requests can come, but for those that follow others."""
         self._arrivals.is_closed = True
         self._drain_batch()
 
     def feed(self, requests: Iterable[Request]) -> None:
-        """Serve `requests`, which come in order of arrival, and nobody else after them.
+        """Serve `requests`, which come in order of arrival, and their followers, and nobody else.
 
         They are drawn a few at a time, so a generator of millions costs no memory.
         Raises RequestError if they run backwards, or the ones fed before have not all come.
@@ -206,17 +212,36 @@ class Simulator:
         while self._arrivals.time <= b.now:
             b.enqueue(self._arrivals.pop())
         while self._cancels and self._cancels[0][0] <= b.now:
-            self._cancel(heappop(self._cancels)[2])
+            instant, _, r = heappop(self._cancels)
+            self._cancel(r, instant)
+        while self._arrivals.time <= b.now:  # those that followed a cancelled one
+            b.enqueue(self._arrivals.pop())
         if b.wake_time <= b.now:
             b.wake_time = NEVER
         if self._arrivals.time == NEVER:
             self._drain_batch()
         self._set_alarm()
 
-    def _cancel(self, r: Request) -> None:
+    def _cancel(self, r: Request, instant: float) -> None:
         if r.queued == NEW:
             raise RequestError(f"request {r.id} is cancelled, but was never submitted; submit it first")
-        self.batch.cancel(r)
+        if self.batch.cancel(r) and r.then is not None:
+            self._follow(r, instant)
+
+    def _follow(self, r: Request, instant: float) -> None:
+        """The client of `r` has seen its end: let its followers come."""
+        self._arrivals.ended(r, instant)
+        self.batch.draining = False
+        self._set_alarm()
+        self._drain_batch()
+
+    def _follow_kept(self) -> None:
+        """Let the followers come of those requests that have left since."""
+        left = [r for r in self._kept if r.state == FINISHED]
+        self._kept = [r for r in self._kept if r.state != FINISHED]
+        left.sort(key=_seat)
+        for r in left:
+            self._follow(r, r.finished)
 
     def _drain_batch(self) -> None:
         if self._arrivals.are_over:
@@ -249,6 +274,13 @@ class Simulator:
         if self._audit:
             self._check_contract(may_edit)
 
+    def _decide_stuck(self) -> None:
+        """Nobody comes before one of those that wait is served: let the policy plan as if nobody came."""
+        self._interrupt()
+        self.batch.draining = True
+        self._decide()
+        self.batch.draining = False
+
     def _check_contract(self, may_edit: bool) -> None:
         """Raises PolicyError if the policy edited without an event, or edits its own plan."""
         b = self.batch
@@ -269,6 +301,10 @@ class Simulator:
     def _idle(self, until: float) -> bool:
         """Nothing runs: wait for the next event.  Raises PolicyError if there is none."""
         b = self.batch
+        if self._alarm == NEVER and self._arrivals.are_stuck:
+            self._decide_stuck()
+            if b.edits > 0:
+                return self._edited_step(until)
         if self._alarm <= b.now:
             wake, now = _shown(self._alarm), _shown(b.now)
             raise PolicyError(f"policy asks to be woken at {wake} s, which has passed at {now} s")
@@ -296,6 +332,8 @@ class Simulator:
     def _edited_step(self, until: float) -> bool:
         """Start the one step that the policy has just edited; False if it does not end by `until`."""
         b = self.batch
+        if self._kept:
+            self._follow_kept()
         if not b.chunks and not b.has_work:  # requests were released, and nothing else
             self._interrupt()
             return True
@@ -452,6 +490,8 @@ class Simulator:
             done.sort(key=_seat)
         for r in done:
             r.finished = b.now
+            if r.then is not None:
+                self._seen(r)
         if b.overlap:
             for r in done:
                 b.stop(r)
@@ -461,6 +501,15 @@ class Simulator:
         for r in self._done:
             b.finish(r)
         self._done.clear()
+        if self._kept:
+            self._follow_kept()
+
+    def _seen(self, r: Request) -> None:
+        """The last token of `r` is out: does its client see it now, or when `r` leaves?"""
+        if self.batch.is_streamed:
+            self._follow(r, r.finished)
+        else:
+            self._kept.append(r)
 
     def _keep(self) -> None:
         """Let the requests of `_done` stay until the policy releases them."""

@@ -21,6 +21,9 @@ def describe(
     max_tokens: Annotated[
         str | None, Option(help="limit that clients send: a number, or exact; default: greatest output")
     ] = None,
+    rate: Annotated[
+        float | None, Option(help="requests/s: scales time; lengths alone get Poisson arrivals")
+    ] = None,
     seed: Annotated[int, Option(help="of a load that is made, such as that of client models")] = 0,
     json: Annotated[bool, Option("--json", help="print JSON (docs/traces.md) instead of text")] = False,
 ) -> None:
@@ -39,5 +42,5 @@ def describe(
         columns=None if columns is None else mapping(columns),
         time_unit=time_unit,
     )
-    found = description.describe(load)
+    found = description.describe(load if rate is None else load.at_rate(rate))
     print(dumps(found.to_json(), indent=2) if json else text(found), end="\n" if json else "")

@@ -72,7 +72,7 @@ class Reuse:
     """`hash_tokens`: of one hash of the trace.  `blocks`: block size, share found again or None."""
 
     hash_tokens: int
-    entries: float
+    entries: float | None
     blocks: tuple[tuple[int, float | None], ...]
 
 
@@ -213,7 +213,7 @@ def _reuse(load: Workload) -> Reuse | None:
     if hashes is None:
         return None
     blocks = tuple((size, block_reuse(hashes, load.prompt, size)) for size in BLOCK_SIZES)
-    return Reuse(hash_tokens=hashes.tokens, entries=entry_reuse(hashes), blocks=blocks)
+    return Reuse(hash_tokens=hashes.tokens, entries=entry_reuse(hashes, load.prompt), blocks=blocks)
 
 
 def _clients(client: Ints | None) -> Clients | None:

@@ -58,7 +58,7 @@ def read_trace(
     raw = b"" if os.path.isdir(path) else read_bytes(path, built_in)
     if not raw or is_archive(raw):
         _refuse_options(path, asked, time_unit)
-        from batchwright.workload.servegen import servegen
+        from batchwright.workload.client_models import servegen
 
         return servegen(path, seed=seed)
     if raw.startswith(PARQUET):

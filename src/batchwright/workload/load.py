@@ -1,4 +1,8 @@
-"""A workload: requests as read-only columns, made into objects one at a time."""
+"""A workload: requests as read-only columns, made into objects one at a time.
+
+A load that is made knows how to be made with another seed, whatever has been done to it since;
+a trace is resampled (`bootstrap`).  Changes of rate, time, lengths and choice are in `scaling`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -16,7 +20,21 @@ import numpy.typing as npt
 
 from batchwright.errors import InputError
 from batchwright.request import NO_KEYS, Request
-from batchwright.workload.columns import GREATEST, Columns, Floats, Ints, arrivals, lengths, whole
+from batchwright.workload import bootstrap, scaling
+from batchwright.workload.columns import (
+    GREATEST,
+    Columns,
+    Floats,
+    Ints,
+    arrivals,
+    followed,
+    lengths,
+    pauses,
+    whole,
+)
+from batchwright.workload.followers import Followers, Then
+from batchwright.workload.made import Maker, changed
+from batchwright.workload.mix import mixed
 from batchwright.workload.prefix import Hashes, gather, wrong_hashes
 from batchwright.workload.token_limit import MaxTokens, TokenLimit, token_limit
 
@@ -36,11 +54,14 @@ class Workload:
     """Requests in order of arrival.  Two workloads are equal when their requests are.
 
     `columns` is what the trace says; `output` and `max_tokens` here are what is served.
+    `made`: makes the same load with another seed than `seed`; None for what was read or given.
     """
 
     name: str
     columns: Columns
     token_limit: TokenLimit
+    made: Maker | None = None
+    seed: int = 0
 
     @classmethod
     def open(
@@ -52,19 +73,21 @@ class Workload:
         columns: Mapping[str, str] | None = None,
         time_unit: str | None = None,
     ) -> Workload:
-        """Read a trace, or make the built-in load of that name if there is no such file.
+        """Read a trace, or make the load that a text such as `poisson(rate=4, n=1000)` describes.
 
         `max_tokens`: the limit that clients send.  None: the trace's own where it has one, else
         its greatest output.  A number cuts longer outputs.  "exact" is an oracle.
+        `seed`: of a load whose text does not say one.  `columns`, `time_unit`: which columns of a
+        trace mean what, and the unit of its times, where that cannot be told.
         Raises InputError, with file and row, on a trace that is not whole and valid.
         """
         from batchwright.workload.formats import read_trace
-        from batchwright.workload.generated import BUILT_IN
+        from batchwright.workload.load_text import NAMES, is_load, load_of
 
         name = os.fspath(path)
-        if name in BUILT_IN and not os.path.isfile(name):
-            return BUILT_IN[name]().with_max_tokens(max_tokens)
-        found = read_trace(name, tuple(BUILT_IN), columns=columns, time_unit=time_unit, seed=seed)
+        if is_load(name) and not os.path.isfile(name):
+            return load_of(name, seed).with_max_tokens(max_tokens)
+        found = read_trace(name, NAMES, columns=columns, time_unit=time_unit, seed=seed)
         if isinstance(found, Workload):
             return found.with_max_tokens(max_tokens)
         return cls(os.path.basename(name), found, token_limit(found, max_tokens))
@@ -80,14 +103,19 @@ class Workload:
         priority: npt.ArrayLike | None = None,
         client: npt.ArrayLike | None = None,
         hash_ids: Sequence[list[int]] | None = None,
+        after: npt.ArrayLike | None = None,
+        think: npt.ArrayLike | None = None,
         name: str = "columns",
     ) -> Workload:
         """A workload of your own numbers, copied.  Arrivals in seconds, the first becomes 0.
 
         `max_tokens`: as for `open`, or one limit per request.  `hash_ids`: per request one hash
-        per 512 prompt tokens, the last one for what is left.  Raises InputError.
+        per 512 prompt tokens, the last one for what is left.  `after`: per request the earlier row
+        whose end it follows, `think` seconds later, or -1; the arrival of a follower is nan.
+        Raises InputError.
         """
-        times = arrivals(arrival)
+        rows = None if after is None else followed(after, len(np.asarray(arrival)))
+        times = arrivals(arrival, rows)
         count = len(times)
         prompts = lengths("prompt", prompt, count)
         asked = None if max_tokens is None or isinstance(max_tokens, int | str) else max_tokens
@@ -99,29 +127,85 @@ class Workload:
             priority=None if priority is None else whole("priority", priority, count, -GREATEST, GREATEST),
             client=None if client is None else whole("client", client, count, 0, GREATEST),
             hashes=None if hash_ids is None else _checked_hashes(hash_ids, prompts),
+            after=rows if rows is not None and (rows >= 0).any() else None,
+            think=None if think is None else pauses(think, count),
         )
         rule = max_tokens if isinstance(max_tokens, int | str) else None
         return cls(name, columns, token_limit(columns, rule))
 
+    # --- the same load, changed ---------------------------------------------------
+
     def with_max_tokens(self, max_tokens: MaxTokens) -> Workload:
         """The same requests under another limit; outputs that were cut are whole again."""
-        return Workload(self.name, self.columns, token_limit(self.columns, max_tokens))
+        limit = token_limit(self.columns, max_tokens)
+        return changed(self, Workload.with_max_tokens, max_tokens, columns=self.columns, limit=limit)
+
+    def replicate(self, k: int) -> Workload:
+        """The `k`-th repetition of a chance load, the same each time; 0 is this one.
+
+        A load that is made is made with `seed` + k.  A trace is resampled: blocks of about sqrt(n)
+        consecutive requests, with their gaps.  Raises InputError where requests follow others and
+        are not made.
+        """
+        if k == 0:
+            return self
+        return bootstrap.resampled(self, k) if self.made is None else self.made(self.seed + k)
 
     def head(self, count: int) -> Workload:
         """The first `count` requests, with the limits that they have here."""
         if not 0 < count <= len(self):
             raise InputError(f"{self.name}: {count} of {len(self)} requests asked for; give 1 to {len(self)}")
-        return Workload(self.name, self.columns.head(count), self.token_limit.head(count))
+        columns, limit = self.columns.head(count), self.token_limit.head(count)
+        return changed(self, Workload.head, count, columns=columns, limit=limit)
+
+    def at_rate(self, rate: float) -> Workload:
+        """The same requests at `rate` per second in the mean, by scaling time.
+
+        If all come at once, they get Poisson arrivals from `seed`.  Raises InputError.
+        """
+        return scaling.at_rate(self, rate)
+
+    def scaled(self, *, rate: float = 1, time: float = 1, prompt: float = 1, output: float = 1) -> Workload:
+        """Rate, times and lengths multiplied by these factors.  Lengths are rounded, and at least 1.
+
+        Raises InputError.
+        """
+        return scaling.scaled(self, rate, time, prompt, output)
+
+    def between(self, start: float, end: float) -> Workload:
+        """The requests that arrive from `start` to before `end` seconds, and their followers."""
+        return scaling.between(self, start, end)
+
+    def sample(self, share: float, seed: int = 0) -> Workload:
+        """`share` of the requests, chosen at random, with the arrivals that they have.
+
+        Requests that follow each other are chosen together.  Raises InputError.
+        """
+        return scaling.sample(self, share, seed)
+
+    def tiled(self, times: int) -> Workload:
+        """The requests so many times, one after the other, a mean gap apart.  Raises InputError."""
+        return scaling.tiled(self, times)
+
+    @staticmethod
+    def mix(loads: Sequence[Workload]) -> Workload:
+        """All requests of `loads`, by arrival; clients are numbered apart.  Raises InputError."""
+        return mixed(loads)
+
+    # --- requests -----------------------------------------------------------------
 
     def requests(self, block_size: int = 16, prefix: bool = True) -> Iterator[Request]:
         """Fresh requests, one at a time, with ids from 0.
 
+        Requests that follow others are not among them: they come with `Request.then` in a run.
         `prefix`: give them keys for KV blocks of `block_size` tokens, where the trace has hashes.
         Raises InputError if such blocks do not fill a hash of the trace.
         """
         hashes = self.columns.hashes if prefix else None
         if hashes is not None:
             hashes.check_block_size(block_size)
+        if self.has_followers:
+            return Followers(self.columns, partial(self._request, hashes, block_size)).roots()
         return self._requests(hashes, block_size)
 
     def _requests(self, hashes: Hashes | None, block_size: int) -> Iterator[Request]:
@@ -131,6 +215,13 @@ class Workload:
                 keys = NO_KEYS if hashes is None else hashes.keys(id, prompt, block_size)
                 yield Request(id, arrival, prompt, output, limit, priority, keys, client)
                 id += 1
+
+    def _request(
+        self, hashes: Hashes | None, block_size: int, row: int, arrival: float, then: Then | None
+    ) -> Request:
+        _, prompt, output, limit, priority, client = next(self._rows(slice(row, row + 1)))
+        keys = NO_KEYS if hashes is None else hashes.keys(row, prompt, block_size)
+        return Request(row, arrival, prompt, output, limit, priority, keys, client, then)
 
     def _rows(self, part: slice) -> Iterator[tuple[float, int, int, int, int, int]]:
         return zip(
@@ -147,8 +238,21 @@ class Workload:
         return len(self.columns.arrival)
 
     @property
+    def has_followers(self) -> bool:
+        """Do some requests arrive when others have ended, so that only a run knows when?"""
+        return self.columns.after is not None
+
+    def arrival_in(self, arrived: Mapping[int, float]) -> Floats:
+        """Arrivals in a run, in seconds; `arrived`: those that only the run knows, by id."""
+        if not arrived:
+            return self.arrival
+        times = self.arrival.copy()
+        times[list(arrived)] = list(arrived.values())
+        return times
+
+    @property
     def arrival(self) -> Floats:
-        """Seconds from the first arrival."""
+        """Seconds from the first arrival; nan for a request that follows another."""
         return self.columns.arrival
 
     @property
@@ -196,17 +300,25 @@ class Workload:
 
     @property
     def span(self) -> float:
-        """Seconds from the first arrival to the last."""
-        return float(self.arrival[-1])
+        """Seconds from the first arrival to the last; nan if requests follow others."""
+        return math.nan if self.has_followers else float(self.arrival[-1])
 
     @property
     def rate(self) -> float:
-        """Arrivals per second, over the gaps between them; infinite if all come at once."""
-        return (len(self) - 1) / self.span if self.span else math.inf
+        """Arrivals per second, over the gaps between them; infinite if all come at once.
+
+        nan if requests follow others: the rate is then that at which they are served.
+        """
+        return _rate(self.arrival) if not self.has_followers else math.nan
 
     @property
     def gap_cv(self) -> float:
-        """Standard deviation of the gaps over their mean: 1 for Poisson, 0 if all come at once."""
+        """Standard deviation of the gaps over their mean: 1 for Poisson, 0 if all come at once.
+
+        nan if requests follow others.
+        """
+        if self.has_followers:
+            return math.nan
         return float(np.diff(self.arrival).std() / (self.span / (len(self) - 1))) if self.span else 0.0
 
     @property
@@ -221,11 +333,17 @@ class Workload:
 
     def describe(self) -> str:
         """One line: how many, how fast, how long."""
-        pace = f"over {self.span:.1f} s ({self.rate:.3g}/s)" if self.span else "all at once"
         return (
-            f"{self.name}: {len(self)} requests {pace}, prompt {_text(self.prompt_spread)}, "
+            f"{self.name}: {len(self)} requests {self._pace()}, prompt {_text(self.prompt_spread)}, "
             f"output {_text(self.output_spread)} tokens (mean/p50/p99)"
         )
+
+    def _pace(self) -> str:
+        if self.columns.after is None:
+            return _pace(self.arrival)
+        roots = self.arrival[self.columns.after < 0]
+        rest = len(self) - len(roots)
+        return f"({len(roots)} {_pace(roots)}, {rest} each after the end of another)"
 
     @cached_property
     def digest(self) -> str:
@@ -234,6 +352,8 @@ class Workload:
         parts += [self.priority, self.client]
         hashes = self.columns.hashes
         parts += [None, None] if hashes is None else [hashes.ids, hashes.offsets]
+        if self.has_followers:
+            parts += [self.columns.after, self.columns.think]
         sha = hashlib.sha256()
         for part in parts:
             sha.update(b"none" if part is None else len(part).to_bytes(8, "little") + part.tobytes())
@@ -251,6 +371,16 @@ class Workload:
 
 def _values(column: Ints | None, part: slice) -> Iterator[int]:
     return repeat(0) if column is None else iter(column[part].tolist())
+
+
+def _rate(times: Floats) -> float:
+    span = float(times[-1])
+    return (len(times) - 1) / span if span else math.inf
+
+
+def _pace(times: Floats) -> str:
+    span = float(times[-1])
+    return f"over {span:.1f} s ({_rate(times):.3g}/s)" if span else "all at once"
 
 
 def _spread(tokens: Ints) -> Spread:

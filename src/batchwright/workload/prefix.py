@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from typing import Final
 
@@ -28,11 +28,16 @@ GREATEST_HASH: Final = (1 << 63) // HASH_TOKENS - 1  # so that a key fits 64 bit
 
 @dataclass(frozen=True, eq=False)
 class Hashes:
-    """The hashes of all requests in one flat array; request i has `ids[offsets[i]:offsets[i + 1]]`."""
+    """The hashes of all requests in one flat array; request i has `ids[offsets[i]:offsets[i + 1]]`.
+
+    `tokens`: of one piece.  `covered`: tokens of each request that its pieces are made of, where
+    they go on through the answer, which a later prompt repeats; None: those of its prompt.
+    """
 
     ids: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     tokens: int = HASH_TOKENS
+    covered: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         self.ids.setflags(write=False)
@@ -41,7 +46,32 @@ class Hashes:
     def head(self, count: int) -> Hashes:
         """Those of the first `count` requests."""
         offsets = self.offsets[: count + 1]
-        return Hashes(self.ids[: offsets[-1]], offsets, self.tokens)
+        covered = None if self.covered is None else self.covered[:count]
+        return replace(self, ids=self.ids[: offsets[-1]], offsets=offsets, covered=covered)
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Pieces of each request."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Hashes:
+        """Those of the requests at `rows`."""
+        return self.first(self.counts[rows], rows)
+
+    def first(self, counts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> Hashes:
+        """Of each of the requests at `rows` as many of its pieces as `counts` says."""
+        places = ranges(self.offsets[rows], counts)
+        covered = None if self.covered is None else self.covered[rows]
+        return replace(self, ids=self.ids[places], offsets=offsets_of(counts), covered=covered)
+
+    def finer(self, tokens: int, prompts: npt.NDArray[np.int64]) -> Hashes:
+        """The same in pieces of `tokens`, which divide the present ones."""
+        lengths = prompts if self.covered is None else self.covered
+        parts = self.tokens // tokens
+        ids = (self.ids[:, None] * parts + np.arange(parts)).ravel()
+        split = replace(self, ids=ids, offsets=self.offsets * parts, tokens=tokens)
+        counts = np.minimum(-(-lengths // tokens), split.counts)
+        return split.first(counts, np.arange(len(counts)))
 
     def check_block_size(self, block_size: int) -> None:
         """Raises InputError unless blocks of `block_size` tokens and hashes fit into each other."""
@@ -53,6 +83,7 @@ class Hashes:
 
     def keys(self, index: int, prompt: int, block_size: int) -> array[int]:
         """The keys of the full KV blocks of request `index`, whose prompt has `prompt` tokens."""
+        tokens = prompt if self.covered is None else int(self.covered[index])
         ids = self.ids[self.offsets[index] : self.offsets[index + 1]]
         if block_size > self.tokens:
             per_block = block_size // self.tokens
@@ -60,7 +91,7 @@ class Hashes:
         else:
             per_hash = self.tokens // block_size
             keys = (ids[:, None] * per_hash + np.arange(per_hash)).ravel()
-        return array("q", keys[: prompt // block_size].tobytes())
+        return array("q", keys[: tokens // block_size].tobytes())
 
 
 def wrong_hashes(ids: object, prompt: int) -> str | None:
@@ -88,6 +119,17 @@ def wrong_numbers(ids: Sequence[int]) -> str | None:
         if not 0 <= worst <= GREATEST_HASH:
             return f"has the hash {worst}, outside 0 to {GREATEST_HASH}; renumber the hashes"
     return None
+
+
+def ranges(starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """`start, start + 1, ...`, as many as `counts` says, for each of `starts`, in one flat array."""
+    offsets = offsets_of(counts)
+    return np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
+
+
+def offsets_of(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where the entries of each request begin, and the end of the last."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
 
 
 def gather(lists: Sequence[Sequence[int]], tokens: int = HASH_TOKENS) -> Hashes:

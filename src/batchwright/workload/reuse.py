@@ -1,9 +1,11 @@
 """How much of the prompts a prefix cache without end would find again.
 
-A full block of a prompt hits if an earlier request of the load had it, all tokens before it
-included.  As each hash stands for all tokens before it, this is counting: of all blocks, those
-that are not the first of their kind.  A hash of T tokens holds T / b blocks of b tokens, of which
-the last piece of a prompt fills only some.
+A full block of a prompt hits if an earlier request of the load had it, in its prompt or its
+answer, all tokens before it included.  Each hash stands for all tokens before it, so this is
+counting: a hash of T tokens holds T / b blocks of b tokens, of which the last piece of a request
+fills some, and a request finds as many of them as the fullest one before it had.
+
+Requests count in the order of their rows.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from batchwright.workload.columns import Ints
 from batchwright.workload.prefix import Hashes
 
 
-def entry_reuse(hashes: Hashes) -> float:
-    """Share of all hashes that came before, the partial ones at the end of prompts included."""
-    return 1 - len(np.unique(hashes.ids)) / len(hashes.ids) if len(hashes.ids) else 0.0
+def entry_reuse(hashes: Hashes, prompt: Ints) -> float | None:
+    """Share of the prompts' hashes that came before, partial ones included; None if there is none."""
+    places, owners = _places(hashes), _owners(hashes)
+    asked = (places * hashes.tokens < prompt[owners]).astype(np.int64)
+    return _found_again(hashes.ids, asked, np.ones(len(asked), np.int64))
 
 
 def block_reuse(hashes: Hashes, prompt: Ints, block_size: int) -> float | None:
@@ -25,33 +29,39 @@ def block_reuse(hashes: Hashes, prompt: Ints, block_size: int) -> float | None:
     Raises InputError unless blocks and hashes fit into each other.
     """
     hashes.check_block_size(block_size)
-    places = _places(hashes)
-    owners = np.repeat(np.arange(len(prompt)), np.diff(hashes.offsets))
-    if block_size > hashes.tokens:
-        per_block = block_size // hashes.tokens
-        is_end = (places + 1) % per_block == 0
-        is_full = (places + 1) * hashes.tokens <= prompt[owners]
-        return _share_again(hashes.ids[is_end & is_full])
-    per_hash = hashes.tokens // block_size
-    full = np.clip(prompt[owners] // block_size - places * per_hash, 0, per_hash)
-    return _share_of_pieces(hashes.ids, full)
+    places, owners = _places(hashes), _owners(hashes)
+    covered = prompt if hashes.covered is None else hashes.covered
+    if block_size <= hashes.tokens:
+        per_hash = hashes.tokens // block_size
+        asked, had = (
+            np.clip(lengths[owners] // block_size - places * per_hash, 0, per_hash)
+            for lengths in (prompt, covered)
+        )
+        return _found_again(hashes.ids, asked, had)
+    is_end = (places + 1) % (block_size // hashes.tokens) == 0
+    ends = (places[is_end] + 1) * hashes.tokens
+    asked, had = ((ends <= lengths[owners[is_end]]).astype(np.int64) for lengths in (prompt, covered))
+    return _found_again(hashes.ids[is_end], asked, had)
 
 
 def _places(hashes: Hashes) -> Ints:
-    """Of each hash in its own prompt, from 0."""
-    counts = np.diff(hashes.offsets)
-    return np.arange(len(hashes.ids)) - np.repeat(hashes.offsets[:-1], counts)
+    """Of each hash in its own request, from 0."""
+    return np.arange(len(hashes.ids)) - np.repeat(hashes.offsets[:-1], hashes.counts)
 
 
-def _share_again(ids: Ints) -> float | None:
-    return 1 - len(np.unique(ids)) / len(ids) if len(ids) else None
+def _owners(hashes: Hashes) -> Ints:
+    """The row of the request of each hash."""
+    return np.repeat(np.arange(len(hashes.counts)), hashes.counts)
 
 
-def _share_of_pieces(ids: Ints, full: Ints) -> float | None:
-    """`full[i]`: blocks that piece i fills.  The blocks of a hash are nested: the most is all of them."""
-    total = int(full.sum())
+def _found_again(ids: Ints, asked: Ints, had: Ints) -> float | None:
+    """Of what each piece asks for, the share that the fullest piece before it of the same id had."""
+    total = int(asked.sum())
     if not total:
         return None
-    order = np.lexsort((full, ids))
-    is_last = np.append(np.diff(ids[order]) != 0, True)  # the fullest piece of each hash
-    return 1 - int(full[order][is_last].sum()) / total
+    order = np.argsort(ids, kind="stable")
+    is_first = np.diff(ids[order], prepend=ids[order][0] - 1) != 0
+    base = np.cumsum(is_first) * (int(had.max()) + 1)  # so that no id sees the one before it
+    most = np.maximum.accumulate(had[order] + base) - base
+    before = np.where(is_first, 0, np.roll(most, 1))
+    return int(np.minimum(asked[order], before).sum()) / total

@@ -9,7 +9,7 @@ A request is never served beyond its limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,33 +24,43 @@ MaxTokens = int | Literal["exact"] | None
 
 @dataclass(frozen=True, eq=False)
 class TokenLimit:
-    """`values`: max_tokens of each request.  `note`: where they come from, to be printed."""
+    """`values`: max_tokens of each request.  `note`: where they come from, to be printed.
+
+    `asked`: the rule that they were made by.
+    """
 
     values: npt.NDArray[np.int64]
     note: str
     is_default: bool = False
     is_oracle: bool = False
+    asked: MaxTokens = None
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
 
     def head(self, count: int) -> TokenLimit:
         """The limits of the first `count` requests, unchanged."""
-        return TokenLimit(self.values[:count], self.note, self.is_default, self.is_oracle)
+        return replace(self, values=self.values[:count])
+
+    def take(self, rows: npt.NDArray[np.int64]) -> TokenLimit:
+        """The limits of the requests at `rows`, unchanged."""
+        return replace(self, values=self.values[rows])
 
 
 def token_limit(columns: Columns, asked: MaxTokens) -> TokenLimit:
     """What `asked` means for these requests.  Raises InputError on what is no limit."""
     if asked == "exact":
         note = "max_tokens is each request's own output: an oracle"
-        return TokenLimit(columns.output, note, is_oracle=True)
+        return TokenLimit(columns.output, note, is_oracle=True, asked=asked)
     own = columns.max_tokens
     if asked is None:
         return _own(own) if own is not None else _greatest(columns.output)
     check_limit(asked)
     if own is None:
-        return TokenLimit(np.full(len(columns.output), asked, np.int64), f"max_tokens is {asked}, as given")
-    return TokenLimit(np.minimum(own, asked), f"max_tokens is the workload's own, at most {asked}, as given")
+        note = f"max_tokens is {asked}, as given"
+        return TokenLimit(np.full(len(columns.output), asked, np.int64), note, asked=asked)
+    note = f"max_tokens is the workload's own, at most {asked}, as given"
+    return TokenLimit(np.minimum(own, asked), note, asked=asked)
 
 
 def check_limit(asked: object) -> None:

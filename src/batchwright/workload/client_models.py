@@ -18,17 +18,18 @@ from typing import Final
 import numpy as np
 
 from batchwright.errors import InputError
+from batchwright.workload.checks import check_seed
 from batchwright.workload.client_draws import Sent, joined, sent_by
 from batchwright.workload.clients import ClientModel, read_clients
 from batchwright.workload.columns import Columns
 from batchwright.workload.load import Workload
+from batchwright.workload.made import remade
 from batchwright.workload.token_limit import token_limit
 
 _USUAL_DURATION: Final = 3600.0  # seconds
 _USUAL_N: Final = 20_000  # requests
 _GREATEST_N: Final = 20_000_000  # requests of a load, or of one window: 1 GB of columns
 _ONE_WINDOW: Final = 600.0  # seconds, where there is no second window to tell
-_GREATEST_SEED: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,6 +63,7 @@ class _Plan:
         return min(start + self.length, self.end) - max(start, self.start)
 
 
+@remade
 def servegen(
     path: str | os.PathLike[str],
     *,
@@ -190,8 +192,7 @@ def _check(rate: float | None, start: float | None, duration: float | None, n: i
             raise InputError(f"{name} is {value!r}; give a number {least}")
     if n is not None and (type(n) is not int or not 0 < n <= _GREATEST_N):
         raise InputError(f"n is {n!r}; give a whole number of 1 to {_GREATEST_N}")
-    if type(seed) is not int or not 0 <= seed <= _GREATEST_SEED:
-        raise InputError(f"seed is {seed!r}; give a whole number of 0 to {_GREATEST_SEED}")
+    check_seed(seed)
 
 
 def _check_size(plan: _Plan, limit: int | None) -> None:

@@ -1,0 +1,96 @@
+"""Arrival processes: `count` arrivals in seconds, the first at 0, with these gaps or this rate.
+
+    Poisson        exponential gaps, CV 1
+    Gamma          shape 1/cv^2, scale cv^2/rate: any CV
+    Weibull        shape k, scale 1/(rate G(1 + 1/k)), G the gamma function;
+                   CV^2 = G(1 + 2/k) / G(1 + 1/k)^2 - 1
+    constant       gaps of 1/rate
+    on-off         Poisson at rate_on for `on` seconds, at rate_off for `off` seconds, and so on
+    diurnal        Poisson at rate (1 - (peak - 1) cos(2 pi t / period)): a day that starts at its lowest
+
+The last two are Poisson processes of rate 1 in operational time, S(i), brought back through the
+integral of the rate, L(t(i)) = S(i).  Source: Cinlar 1975, chapter 4.
+"""
+
+from __future__ import annotations
+
+from math import exp, lgamma, log, pi
+from typing import Final
+
+import numpy as np
+
+from batchwright.errors import InputError
+from batchwright.workload.columns import Floats
+from batchwright.workload.laws import Random, Seconds, seconds_of
+from batchwright.workload.streams import rounded, sum_gaps
+
+_HALVINGS: Final = 100
+_MOST_PHASES: Final = 10_000_000
+
+
+def poisson_arrivals(random: Random, count: int, rate: float) -> Floats:
+    return sum_gaps(random.exponential(1 / rate, count - 1))
+
+
+def gamma_arrivals(random: Random, count: int, rate: float, cv: float) -> Floats:
+    shape = 1 / cv**2
+    return sum_gaps(random.gamma(shape, 1 / (shape * rate), count - 1))
+
+
+def weibull_arrivals(random: Random, count: int, rate: float, shape: float) -> Floats:
+    scale = exp(-lgamma(1 + 1 / shape)) / rate
+    return sum_gaps(scale * random.weibull(shape, count - 1))
+
+
+def constant_arrivals(count: int, rate: float) -> Floats:
+    """Each rounded by itself, so that no error of the gaps adds up."""
+    sum_gaps(np.full(count - 1, 1 / rate))
+    return rounded(np.arange(count) / rate)
+
+
+def onoff_arrivals(
+    random: Random, phases: Random, count: int, rate_on: float, rate_off: float, on: Seconds, off: Seconds
+) -> Floats:
+    """`phases`: the stream that the lengths of the phases are drawn from."""
+    work = np.concatenate((np.zeros(1), np.cumsum(random.exponential(1.0, count - 1))))
+    starts, done, rates = np.zeros(1), np.zeros(1), np.zeros(0)
+    while done[-1] <= work[-1]:
+        if len(rates) > _MOST_PHASES:
+            raise InputError(f"{count} requests take over {len(rates)} phases; raise rate_on, or on")
+        pieces = 64 + len(rates) // 2  # of both kinds, half as many again every time
+        lengths = np.empty(2 * pieces)
+        lengths[0::2] = seconds_of("on", on, phases, pieces)
+        lengths[1::2] = seconds_of("off", off, phases, pieces)
+        more = np.tile((rate_on, rate_off), pieces)
+        rates = np.concatenate((rates, more))
+        starts = np.concatenate((starts, starts[-1] + np.cumsum(lengths)))
+        done = np.concatenate((done, done[-1] + np.cumsum(lengths * more)))
+    phase = np.searchsorted(done, work, side="right") - 1
+    times = starts[phase] + (work - done[phase]) / rates[phase]
+    return sum_gaps(np.diff(times))
+
+
+def diurnal_arrivals(random: Random, count: int, rate: float, peak: float, period: float) -> Floats:
+    work = np.concatenate((np.zeros(1), np.cumsum(random.exponential(1.0, count - 1))))
+    swing = (peak - 1) * period / (2 * pi)
+    low, high = np.maximum(work / rate - swing, 0.0), work / rate + swing
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        is_early = rate * (middle - swing * np.sin(middle * (2 * pi / period))) < work
+        low, high = np.where(is_early, middle, low), np.where(is_early, high, middle)
+    return sum_gaps(np.maximum(np.diff(high, prepend=0.0)[1:], 0.0))
+
+
+def weibull_cv(shape: float) -> float:
+    """The CV of a Weibull law."""
+    squared = exp(lgamma(1 + 2 / shape) - 2 * lgamma(1 + 1 / shape)) - 1
+    return float(squared**0.5)
+
+
+def weibull_shape(cv: float) -> float:
+    """The shape of the Weibull law with this CV, which falls as the shape grows."""
+    low, high = log(0.05), log(1000.0)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if weibull_cv(exp(middle)) > cv else (low, middle)
+    return exp(high)
