@@ -168,11 +168,28 @@ def test_images_are_prompt_tokens(tmp_path: Path) -> None:
 
 
 def test_what_was_chosen_is_said(two: Path) -> None:
-    notes = servegen(two, rate=40.0).notes
+    notes = servegen(two, rate=40.0, start=0.0).notes
     assert notes[0].startswith("ServeGen models of 2 clients in windows of 600 s")
-    assert notes[1] == "seconds 0 to 1800 of the models, 1.667 requests/s in the mean, scaled to 40"
-    assert notes[2] == "only the first 20000 requests (neither n nor a duration was given)"
-    assert len(servegen(two, rate=40.0)) == 20_000
+    assert notes[1] == "seconds 0 to 500 of the models, 2 requests/s in the mean, scaled to 40"
+    notes = servegen(two, duration=1800.0).notes
+    assert notes[1] == "seconds 0 to 1800 of the models, 1.667 requests/s in the mean"
+
+
+def test_a_rate_and_a_number_of_requests_are_both_kept(two: Path) -> None:
+    for n in (500, 5_000):
+        load = servegen(two, rate=10.0, n=n)
+        assert len(load) == n and load.rate == pytest.approx(10.0, rel=0.15)
+    assert len(servegen(two, n=10**6)) == 3000  # all that the models send
+
+
+def test_without_an_end_there_are_20000_requests_at_most(two: Path) -> None:
+    load = servegen(two, rate=40.0, start=600.0)
+    assert len(load) <= 20_000
+    busy = models(two.parent / "busy", {0: ([(100.0, 1.0, "Gamma")], dataset({0: SHORT}))})
+    load = servegen(busy)
+    assert len(load) == 20_000
+    assert "only the first 20000 requests (neither n nor a duration was given)" in load.notes
+    assert load.notes[1] == "seconds 0 to 201 of the models, 100 requests/s in the mean"
 
 
 def test_requests_of_no_tokens_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -194,7 +211,7 @@ def test_requests_of_no_tokens_are_left_out_and_counted(tmp_path: Path) -> None:
         ({"seed": -1}, "seed is -1; give a whole number of 0 to"),
         ({"start": 1800.0}, "seconds 1800 to 1800 are not all in its 0 to 1800 s; change start"),
         ({"duration": 1801.0}, "seconds 0 to 1801 are not all in its 0 to 1800 s"),
-        ({"rate": 1e6}, "requests in one window, over 20000000; lower the rate"),
+        ({"rate": 1e6}, "over 20000000 requests; lower the rate, the duration or n"),
         ({"rate": 1e-9}, "no request came of it; raise the rate"),
     ],
 )

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import isfinite
+from dataclasses import dataclass, replace
+from math import inf, isfinite
 from typing import Final
 
 import numpy as np
@@ -28,39 +28,43 @@ from batchwright.workload.token_limit import token_limit
 
 _USUAL_DURATION: Final = 3600.0  # seconds
 _USUAL_N: Final = 20_000  # requests
-_GREATEST_N: Final = 20_000_000  # requests of a load, or of one window: 1 GB of columns
+_GREATEST_N: Final = 20_000_000  # requests; 1 GB of columns
 _ONE_WINDOW: Final = 600.0  # seconds, where there is no second window to tell
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Plan:
-    """`start`, `end`: seconds of the models' time.  `length`: of a window.  `share`: of each rate."""
+    """`start`, `end`: seconds of the models' time, over which the rate is meant; `until`: the end at most.
+
+    `length`: of a window.  `share`: of each rate.
+    """
 
     name: str
     clients: list[ClientModel]
     length: float
     start: float
     end: float
-    share: float
+    until: float
     seed: int
+    share: float = 1.0
 
     def windows(self) -> Iterator[int]:
-        """Those that overlap the span."""
+        """Those that overlap the time from `start` to `until`."""
         for index, window in enumerate(self.clients[0].windows):
-            if window.start < self.end and window.start + self.length > self.start:
+            if window.start < self.until and window.start + self.length > self.start:
                 yield index
 
-    def expected(self) -> float:
-        """Requests in the span, at the rates of the files."""
-        return sum(self._overlap(index) * self.rate(index) for index in self.windows())
+    def expected(self, end: float) -> float:
+        """Requests from `start` to `end`, at the rates of the files."""
+        return sum(self._overlap(index, end) * self.rate(index) for index in self.windows())
 
     def rate(self, index: int) -> float:
         """Requests/s of all clients in a window of the files."""
         return sum(client.windows[index].rate for client in self.clients)
 
-    def _overlap(self, index: int) -> float:
+    def _overlap(self, index: int, end: float) -> float:
         start = self.clients[0].windows[index].start
-        return min(start + self.length, self.end) - max(start, self.start)
+        return max(min(start + self.length, end) - max(start, self.start), 0.0)
 
 
 @remade
@@ -75,18 +79,20 @@ def servegen(
 ) -> Workload:
     """A load of the clients in a folder or tar of ServeGen.
 
-    `rate`: requests/s in the mean over the span; None: as in the files.  `start`, `duration`:
-    seconds of the models' time; None: the first window in which anybody sends, and an hour.
-    `n`: at most so many requests; None: 20,000, or all if a duration was given.
-    Raises InputError.
+    `rate`: requests/s in the mean over the load, all clients and windows scaled alike; None: as in
+    the files.  `start`, `duration`: seconds of the models' time.  `n`: at most so many requests.
+    Defaults: the first window in which anybody sends; as long as `n` takes, else an hour and
+    20,000 requests at most.  Raises InputError.
     """
     name = os.fspath(path)
     _check(rate, start, duration, n, seed)
-    plan = _plan(name, rate, start, duration, seed)
+    plan = _plan(name, rate, start, duration, n, seed)
     limit = _USUAL_N if n is None and duration is None else n
-    _check_size(plan, limit)
     sent, num_empty = _draw(plan, limit)
-    notes = [*_note_models(plan), *_note_span(plan, limit, n, len(sent.times))]
+    is_cut = len(sent.times) == limit
+    notes = [*_note_models(plan), _note_span(plan, float(sent.times[-1]) / 1e9 if is_cut else plan.until)]
+    if is_cut and n is None:
+        notes.append(f"only the first {limit} requests (neither n nor a duration was given)")
     if num_empty:
         notes.append(f"{num_empty} requests of 0 tokens are left out")
     columns = Columns(
@@ -99,29 +105,43 @@ def servegen(
     return Workload(os.path.basename(name.rstrip("/")) or name, columns, token_limit(columns, None))
 
 
-def _plan(name: str, rate: float | None, start: float | None, duration: float | None, seed: int) -> _Plan:
+def _plan(
+    name: str, rate: float | None, start: float | None, duration: float | None, n: int | None, seed: int
+) -> _Plan:
     clients = read_clients(name)
     length = _window_length(name, clients[0])
     starts = [window.start for window in clients[0].windows]
     last = starts[-1] + length
-    busy = [start for index, start in enumerate(starts) if any(c.windows[index].rate for c in clients)]
-    if not busy:
-        raise InputError(f"{name}: no client sends anything; give models with a rate over 0")
-    first = busy[0] if start is None else start
-    end = min(first + _USUAL_DURATION, last) if duration is None else first + duration
-    if not (starts[0] <= first < last and end <= last):
-        span = f"{starts[0]:.0f} to {last:.0f} s"
-        raise InputError(
-            f"{name}: seconds {first:g} to {end:g} are not all in its {span}; change start or duration"
-        )
-    plan = _Plan(name=name, clients=clients, length=length, start=first, end=end, share=1.0, seed=seed)
-    expected = plan.expected()
+    first = _first_busy(name, clients) if start is None else start
+    seconds, until = _span(last - first, rate, duration, n)
+    if not (starts[0] <= first < last and first + until <= last):
+        wanted, span = f"{first:g} to {first + until:g}", f"{starts[0]:.0f} to {last:.0f} s"
+        raise InputError(f"{name}: seconds {wanted} are not all in its {span}; change start or duration")
+    end, until = first + seconds, first + until
+    plan = _Plan(name=name, clients=clients, length=length, start=first, end=end, until=until, seed=seed)
+    expected = plan.expected(end)
     if not expected:
-        raise InputError(
-            f"{name}: no client sends anything from {first:g} to {end:g} s; change start or duration"
-        )
-    share = 1.0 if rate is None else rate * (end - first) / expected
-    return _Plan(name=name, clients=clients, length=length, start=first, end=end, share=share, seed=seed)
+        span = f"{first:g} to {end:g} s"
+        raise InputError(f"{name}: no client sends anything from {span}; change start or duration")
+    return plan if rate is None else replace(plan, share=rate * seconds / expected)
+
+
+def _first_busy(name: str, clients: list[ClientModel]) -> float:
+    """The start of the first window in which anybody sends."""
+    for index, window in enumerate(clients[0].windows):
+        if any(client.windows[index].rate for client in clients):
+            return window.start
+    raise InputError(f"{name}: no client sends anything; give models with a rate over 0")
+
+
+def _span(left: float, rate: float | None, duration: float | None, n: int | None) -> tuple[float, float]:
+    """Seconds over which the rate is meant, and that the load may take at most."""
+    if duration is not None:
+        return duration, duration
+    if n is not None:
+        return (left if rate is None else min(n / rate, left)), left
+    seconds = min(left, _USUAL_DURATION, inf if rate is None else _USUAL_N / rate)
+    return seconds, seconds
 
 
 def _window_length(name: str, client: ClientModel) -> float:
@@ -132,10 +152,12 @@ def _window_length(name: str, client: ClientModel) -> float:
 
 
 def _draw(plan: _Plan, limit: int | None) -> tuple[Sent, int]:
-    """The requests of the span, and how many of no tokens were left out."""
+    """The requests of the plan, and how many of no tokens were left out."""
     parts: list[Sent] = []
     num_found = num_empty = 0
     for index in plan.windows():
+        if num_found + plan.rate(index) * plan.length * plan.share > _GREATEST_N:
+            raise InputError(f"{plan.name}: over {_GREATEST_N} requests; lower the rate, the duration or n")
         sent = _inside(plan, _window(plan, index))
         is_served = (sent.prompt > 0) & (sent.output > 0)
         parts.append(Sent(*(column[is_served] for column in sent)))
@@ -144,11 +166,9 @@ def _draw(plan: _Plan, limit: int | None) -> tuple[Sent, int]:
         if limit is not None and num_found >= limit:
             break
     if not num_found:
-        raise InputError(
-            f"{plan.name}: no request came of it; raise the rate or the duration, or change the seed"
-        )
-    sent = Sent(*(np.concatenate(columns)[:limit] for columns in zip(*parts, strict=True)))
-    return sent, num_empty
+        reason = "no request came of it; raise the rate or the duration, or change the seed"
+        raise InputError(f"{plan.name}: {reason}")
+    return Sent(*(np.concatenate(columns)[:limit] for columns in zip(*parts, strict=True))), num_empty
 
 
 def _window(plan: _Plan, index: int) -> Sent:
@@ -156,7 +176,7 @@ def _window(plan: _Plan, index: int) -> Sent:
 
 
 def _inside(plan: _Plan, sent: Sent) -> Sent:
-    first, end = np.searchsorted(sent.times, (plan.start * 1e9, plan.end * 1e9))
+    first, end = np.searchsorted(sent.times, (plan.start * 1e9, plan.until * 1e9))
     return Sent(*(column[first:end] for column in sent))
 
 
@@ -170,13 +190,14 @@ def _note_models(plan: _Plan) -> Iterator[str]:
         yield "reason_ratio is not read: reasoning and answer are one output"
 
 
-def _note_span(plan: _Plan, limit: int | None, n: int | None, found: int) -> Iterator[str]:
-    seconds = plan.end - plan.start
-    rate = plan.expected() / seconds
+def _note_span(plan: _Plan, end: float) -> str:
+    rate = plan.expected(end) / (end - plan.start)
     scaled = "" if plan.share == 1 else f", scaled to {rate * plan.share:.4g}"
-    yield f"seconds {plan.start:g} to {plan.end:g} of the models, {rate:.4g} requests/s in the mean{scaled}"
-    if found == limit and n is None:
-        yield f"only the first {limit} requests (neither n nor a duration was given)"
+    return f"seconds {plan.start:g} to {_seconds(end)} of the models, {rate:.4g} requests/s in the mean{scaled}"
+
+
+def _seconds(end: float) -> str:
+    return f"{end:.0f}" if end >= 100 else f"{end:.3g}"
 
 
 def _check(rate: float | None, start: float | None, duration: float | None, n: int | None, seed: int) -> None:
@@ -193,17 +214,3 @@ def _check(rate: float | None, start: float | None, duration: float | None, n: i
     if n is not None and (type(n) is not int or not 0 < n <= _GREATEST_N):
         raise InputError(f"n is {n!r}; give a whole number of 1 to {_GREATEST_N}")
     check_seed(seed)
-
-
-def _check_size(plan: _Plan, limit: int | None) -> None:
-    """Neither the load nor one window may be more than memory holds."""
-    most = max(plan.rate(index) for index in plan.windows()) * plan.length * plan.share
-    if most > _GREATEST_N:
-        raise InputError(
-            f"{plan.name}: about {most:.3g} requests in one window, over {_GREATEST_N}; lower the rate"
-        )
-    wanted = plan.expected() * plan.share
-    if limit is None and wanted > _GREATEST_N:
-        raise InputError(
-            f"{plan.name}: about {wanted:.3g} requests, over {_GREATEST_N}; give n, or lower the rate"
-        )

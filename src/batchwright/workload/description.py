@@ -29,6 +29,7 @@ BATCH_SIZES: Final = (8, 32, 128)
 BLOCK_SIZES: Final = (512, 16)
 _WINDOWS: Final = (1.0, 10.0, 60.0, 600.0)  # seconds
 _FEWEST_WINDOWS, _MOST_WINDOWS = 20, 1_000_000
+_SHORTEST: Final = 1e-9  # seconds; all that comes within a nanosecond comes at once
 _BARS: Final = 60  # of the rate over time
 _LENGTH_BINS: Final = 9
 SCHEMA_VERSION: Final = 1
@@ -159,7 +160,7 @@ def describe(load: Workload) -> Description:
 
 
 def _arrivals(load: Workload) -> Arrivals | None:
-    if np.isnan(load.arrival).any() or not load.span:
+    if np.isnan(load.arrival).any() or load.span < _SHORTEST:
         return None
     bars, edges = np.histogram(load.arrival, min(_BARS, len(load)), (0.0, load.span))
     return Arrivals(

@@ -21,6 +21,7 @@ _CLOCKLIKE, _BURSTY = 0.7, 1.3  # CV of gaps
 _MILLION: Final = 1_000_000
 _LONG_BURSTS: Final = 5.0  # dispersion of counts
 _WORTH_CACHING: Final = 0.05  # share of blocks
+_ABOUT_EQUAL: Final = 1.02  # longest over mean
 _TOGETHER: Final = 0.5  # share of gaps that are 0
 
 
@@ -39,7 +40,7 @@ def text(found: Description) -> str:
 
 
 def _title(found: Description) -> str:
-    return f"{found.name}: {found.num_requests} requests"
+    return "\n  ".join(wrap(f"{found.name}: {found.num_requests} requests", WIDTH - 2))
 
 
 def _note(note: str) -> list[str]:
@@ -131,10 +132,14 @@ def meaning(found: Description) -> Iterator[str]:
     middle = BATCH_SIZES[1]
     output, prompt = found.output.stretch[1], found.prompt.stretch[1]
     yield (
-        f"A static batch of {middle} decodes until its longest output ends, {_number(output)} times the "
-        "mean: "
-        f"{1 - 1 / output:.0%} of its decode slots are padding that continuous batching does not have; "
-        f"prompts padded to the longest waste {1 - 1 / prompt:.0%}."
+        _equal(middle)
+        if output < _ABOUT_EQUAL
+        else (
+            f"A static batch of {middle} decodes until its longest output ends, {_number(output)} times the "
+            "mean: "
+            f"{1 - 1 / output:.0%} of its decode slots are padding that continuous batching does not have; "
+            f"prompts padded to the longest waste {1 - 1 / prompt:.0%}."
+        )
     )
     if found.num_followers:
         yield f"{found.num_followers} requests wait for the end of another: the server sets their pace."
@@ -145,6 +150,10 @@ def meaning(found: Description) -> Iterator[str]:
     if found.reuse is not None and (share := found.reuse.blocks[-1][1]) is not None:
         worth = "saves up to that share of the prefill" if share > _WORTH_CACHING else "saves little"
         yield f"Prefix caching finds {share:.0%} of the prompt blocks at best and {worth}."
+
+
+def _equal(batch_size: int) -> str:
+    return f"Outputs are about equally long: a static batch of {batch_size} has no decode slots to pad."
 
 
 def _pace(found: Arrivals) -> str:
