@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Iterator
 from itertools import pairwise, product
 from math import isfinite
 from pathlib import Path
@@ -175,6 +177,33 @@ def test_json_is_plain_and_finite(load: Workload) -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert all(map(isfinite, every_number(found)))
     assert list(found["output_tokens"]["stretch"]) == list(map(str, BATCH_SIZES))
+
+
+def paths(value: Any, before: str = "") -> Iterator[str]:
+    """Every key as `a.b.c`, as the documentation writes it."""
+    for key, inner in value.items():
+        name = PLACEHOLDERS.get(before, key)
+        name = "LENGTHS" if key in ("prompt_tokens", "output_tokens", "total_tokens") else name
+        if name != "LENGTHS" and not (before and isinstance(inner, dict)):
+            yield before + name
+        if isinstance(inner, dict):
+            yield from paths(inner, f"{before}{name}.")
+
+
+PLACEHOLDERS = {"arrivals.dispersion.": "WINDOW", "LENGTHS.stretch.": "B", "reuse.blocks.": "SIZE"}
+
+
+def test_every_key_and_every_flag_is_documented(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "traces.md").read_text(encoding="utf-8")
+    section = page.partition("## Describe")[2].partition("## ")[0]
+    cells = set(re.findall(r"^\| `([^`]+)` \|", section, flags=re.MULTILINE))
+    found = describe(Workload.open("mix(chat(n=40), poisson(rate=1, n=40, shared_prefix=512, prefixes=2))"))
+    _, printed = called(monkeypatch, capsys, "--help")
+    flags = set(re.findall(r"--[a-z][a-z-]+", printed))
+    assert "--time-unit" in flags
+    assert cells == flags | set(paths({**found.to_json(), "clients": {"count": 1, "busiest_share": 1.0}}))
 
 
 @pytest.mark.skipif(not TRACES.exists(), reason="the public traces are not beside this checkout")

@@ -181,7 +181,8 @@ def _inside(plan: _Plan, sent: Sent) -> Sent:
 
 
 def _note_models(plan: _Plan) -> Iterator[str]:
-    models = f"ServeGen models of {len(plan.clients)} clients in windows of {plan.length:g} s"
+    count = len(plan.clients)
+    models = f"ServeGen models of {count} client{'s' if count > 1 else ''} in windows of {plan.length:g} s"
     yield f"{models}: gaps by Gamma or Weibull laws with their CV, prompt and output drawn apart"
     names = {name for client in plan.clients for texts in client.texts.values() for name in texts}
     if "text_tokens" in names:
@@ -191,9 +192,11 @@ def _note_models(plan: _Plan) -> Iterator[str]:
 
 
 def _note_span(plan: _Plan, end: float) -> str:
+    end = end if end > plan.start else plan.until  # a request at the very start is no span
     rate = plan.expected(end) / (end - plan.start)
     scaled = "" if plan.share == 1 else f", scaled to {rate * plan.share:.4g}"
-    return f"seconds {plan.start:g} to {_seconds(end)} of the models, {rate:.4g} requests/s in the mean{scaled}"
+    span = f"seconds {plan.start:g} to {_seconds(end)} of the models"
+    return f"{span}, {rate:.4g} requests/s in the mean{scaled}"
 
 
 def _seconds(end: float) -> str:
