@@ -250,7 +250,7 @@ def test_dates_have_no_unit(header: str) -> None:
         (['{"arrival": 0, "prompt": true, "output": 1}'], "row 1: prompt is 'true', which is not a whole"),
         (['{"arrival": 0, "prompt": [1], "output": 1}'], "row 1: prompt is '[1]', which is not a whole"),
         (['{"arrival": 0, "prompt": 2.0, "output": 1}'], "row 1: prompt is '2.0', which is not a whole"),
-        (['{"arrival": NaN, "prompt": 2, "output": 1}'], "row 1: arrival is 'NaN', which is not a number"),
+        (['{"arrival": NaN, "prompt": 2, "output": 1}'], "row 1: arrival is 'nan', which is not a number"),
         (['{"arrival": 1, "prompt": 2, "output": 1}', "", '{"arrival": 0, "prompt": 2, "output": 1}'],
          "row 3: arrival is '0', before '1' in row 1; sort the rows by time"),
         (["[1, 2]"], "row 1: '[1, 2]' is no JSON object; write one object per line"),

@@ -32,9 +32,11 @@ def describe(
 
     from batchwright.scenario.loads import max_tokens_of
     from batchwright.workload import Workload, description
+    from batchwright.workload.checks import check_seed
     from batchwright.workload.description_text import text
     from batchwright.workload.roles import mapping
 
+    check_seed(seed)
     load = Workload.open(
         file,
         max_tokens=max_tokens_of(max_tokens),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from batchwright.errors import InputError
 from batchwright.workload.cells import shown
-from batchwright.workload.table import Record, Table
+from batchwright.workload.table import PIECE, Piece, Table
+
+_Record = tuple[int, list[str]]  # its line in the file, its cells
 
 
 def csv_table(name: str, text: str) -> Table:
@@ -36,10 +38,17 @@ class _CsvText:
             header=self.header,
             header_row=self.header_row,
             first=dict(zip(self.header, first[1], strict=True)),
-            records=self._records,
+            pieces=self._pieces,
         )
 
-    def _records(self) -> Iterator[Record]:
+    def _pieces(self, titles: Sequence[str]) -> Iterator[Piece]:
+        places = [self.header.index(title) for title in titles]
+        records = self._records()
+        while piece := list(islice(records, PIECE)):
+            columns = list(zip(*[cells for _, cells in piece], strict=True))
+            yield Piece([row for row, _ in piece], [columns[place] for place in places])
+
+    def _records(self) -> Iterator[_Record]:
         """The rows below the header, each as wide as it."""
         width = len(self.header)
         for row, cells in islice(self._lines(), 1, None):
@@ -54,7 +63,7 @@ class _CsvText:
                 reason = f"the column {shown(title)} is there twice; remove or rename one"
                 raise self._fail(self.header_row, reason)
 
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+    def _lines(self) -> Iterator[_Record]:
         """Each record with the line that it starts on, header included, blank lines left out."""
         reader = csv.reader(io.StringIO(self._text, newline=""), strict=True)
         row = 1

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from batchwright.errors import InputError, nearest
 from batchwright.workload.cells import listed, shown
-from batchwright.workload.table import Record, Table
+from batchwright.workload.table import PIECE, Piece, Table
 
 
 def json_table(name: str, text: str, wanted: Collection[str] | None = None) -> Table:
@@ -26,10 +27,12 @@ def parse_object(name: str, row: int, line: str) -> dict[str, Any]:
     try:
         item = json.loads(line)
     except (ValueError, RecursionError):
-        reason = f"{shown(line)} is no whole JSON object; the line may be cut short"
+        reason = f"{shown(line.strip())} is no whole JSON object; the line may be cut short"
         raise InputError(f"{name}: row {row}: {reason}") from None
     if not isinstance(item, dict):
-        raise InputError(f"{name}: row {row}: {shown(line)} is no JSON object; write one object per line")
+        raise InputError(
+            f"{name}: row {row}: {shown(line.strip())} is no JSON object; write one object per line"
+        )
     return item
 
 
@@ -50,20 +53,28 @@ class _JsonLines:
             header=self.header,
             header_row=self.header_row,
             first={key: _text(self._first[key]) for key in self.header},
-            records=self._records,
+            pieces=self._pieces,
         )
 
-    def _records(self) -> Iterator[Record]:
-        width = len(self.header)
-        for row, item in self._items():
-            try:
-                cells = [_text(item[key]) for key in self.header]
-            except KeyError as error:
-                raise self._fail(row, _lacks(error.args[0], item)) from None
-            if self._is_all and len(item) != width:
-                extra = next(key for key in item if key not in self._first)
-                raise self._fail(row, f"has the key {shown(extra)}, unlike row {self.header_row}; {_SAME}")
-            yield row, cells
+    def _pieces(self, titles: Sequence[str]) -> Iterator[Piece]:
+        items = self._items()
+        while piece := list(islice(items, PIECE)):
+            for row, item in piece:
+                self._check_keys(row, item)
+            yield Piece(
+                [row for row, _ in piece], [[_text(item[key]) for _, item in piece] for key in titles]
+            )
+
+    def _check_keys(self, row: int, item: dict[str, Any]) -> None:
+        """Raises InputError unless the keys are those of the first row, or all that are wanted."""
+        if item.keys() == self._first.keys():
+            return
+        for key in self.header:
+            if key not in item:
+                raise self._fail(row, _lacks(key, item))
+        if self._is_all:
+            extra = next(key for key in item if key not in self._first)
+            raise self._fail(row, f"has the key {shown(extra)}, unlike row {self.header_row}; {_SAME}")
 
     def _items(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for row, line in enumerate(io.StringIO(self._text, newline="\n"), 1):
@@ -82,6 +93,9 @@ def _lacks(key: str, item: dict[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    if type(value) is str:
-        return value
+    kind = type(value)
+    if kind is str:
+        return str(value)
+    if kind is int or kind is float:
+        return repr(value)
     return "" if value is None else json.dumps(value)

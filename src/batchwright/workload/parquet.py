@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from batchwright.errors import InputError
-from batchwright.workload.table import Record, Table
+from batchwright.workload.table import PIECE, Piece, Table
 
 if TYPE_CHECKING:
     from polars import DataFrame
-
-_PIECE: Final = 16384  # rows
 
 
 def parquet_table(name: str, raw: bytes, wanted: Collection[str] | None = None) -> Table:
@@ -24,13 +22,12 @@ def parquet_table(name: str, raw: bytes, wanted: Collection[str] | None = None) 
     if not frame.height:
         raise InputError(f"{name}: is a Parquet file without a row; give at least one request")
     header = [title for title in frame.columns if wanted is None or title in wanted]
-    frame = _as_text(frame.select(header))
     return Table(
         name=name,
         header=header,
         header_row=None,
-        first=dict(zip(header, frame.row(0), strict=True)),
-        records=lambda: _records(frame),
+        first=dict(zip(header, _as_text(frame.select(header).head(1)).row(0), strict=True)),
+        pieces=lambda titles: _pieces(frame.select(titles)),
     )
 
 
@@ -61,6 +58,7 @@ def _as_text(frame: DataFrame) -> DataFrame:
     return frame.select(columns)
 
 
-def _records(frame: DataFrame) -> Iterator[Record]:
-    for start in range(0, frame.height, _PIECE):
-        yield from enumerate(frame.slice(start, _PIECE).rows(), start + 1)
+def _pieces(frame: DataFrame) -> Iterator[Piece]:
+    for start in range(0, frame.height, PIECE):
+        part = _as_text(frame.slice(start, PIECE))
+        yield Piece(range(start + 1, start + part.height + 1), [column.to_list() for column in part])

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Final
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,20 @@ from batchwright.errors import InputError
 from batchwright.workload.cells import BadCell, Parser, listed, shown
 from batchwright.workload.columns import LONGEST_SPAN, Floats
 
-_PIECE: Final = 16384  # rows
+PIECE: Final = 16384  # rows that are text at once
 _Array = npt.NDArray[Any]
-Record = tuple[int, Sequence[str]]  # its row in the file, its cells
+
+
+class Piece(NamedTuple):
+    """`rows`: where they stand in the file.  `columns`: the cells of each column that was asked for."""
+
+    rows: Sequence[int]
+    columns: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Table:
-    """`records()`: the rows below the header, afresh.  `first`: the first of them, by title.
+    """`pieces(titles)`: these columns of the rows below the header, afresh.  `first`: the first row.
 
     `header_row`: None where the header is no row of the file.
     """
@@ -35,16 +41,14 @@ class Table:
     header: list[str]
     header_row: int | None
     first: dict[str, str]
-    records: Callable[[], Iterator[Record]]
+    pieces: Callable[[Sequence[str]], Iterator[Piece]]
 
     def read(self, parsers: Mapping[str, Parser]) -> dict[str, _Array]:
         """One array for each column that has a parser.  Raises InputError on the first bad row."""
         parts: dict[str, list[_Array]] = {title: [] for title in parsers}
-        records = self.records()
-        while piece := list(islice(records, _PIECE)):
-            cells = list(zip(*[cells for _, cells in piece], strict=True))
-            for title, parse in parsers.items():
-                parts[title].append(self._parse(title, parse, cells[self.header.index(title)], piece))
+        for rows, columns in self.pieces(list(parsers)):
+            for (title, parse), cells in zip(parsers.items(), columns, strict=True):
+                parts[title].append(self._parse(title, parse, cells, rows))
         return {title: np.concatenate(arrays) for title, arrays in parts.items()}
 
     def seconds(self, title: str, times: _Array, per_second: int) -> Floats:
@@ -70,16 +74,16 @@ class Table:
 
     def _wrong_time(self, title: str, index: int, is_far: bool) -> InputError:
         """The row at `index` is never the first, whose time is 0."""
-        place = self.header.index(title)
-        (before, earlier), (row, cells) = islice(self.records(), index - 1, index + 1)
-        value, last = shown(cells[place]), shown(earlier[place])
+        cells = chain.from_iterable(zip(rows, cells, strict=True) for rows, (cells,) in self.pieces([title]))
+        (before, earlier), (row, cell) = islice(cells, index - 1, index + 1)
+        value, last = shown(cell), shown(earlier)
         if is_far:
             limit = f"{LONGEST_SPAN:.0f} s"
             return self.fail(row, f"{title} is {value}, over {limit} after the first; correct it or its unit")
         return self.fail(row, f"{title} is {value}, before {last} in row {before}; sort the rows by time")
 
-    def _parse(self, title: str, parse: Parser, cells: Sequence[str], piece: list[Record]) -> _Array:
+    def _parse(self, title: str, parse: Parser, cells: Sequence[str], rows: Sequence[int]) -> _Array:
         try:
             return parse(cells)
         except BadCell as bad:
-            raise self.fail(piece[bad.index][0], f"{title} is {bad.reason}") from None
+            raise self.fail(rows[bad.index], f"{title} is {bad.reason}") from None
