@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from batchwright.cli.options import scenario_command
+from batchwright.cli.workload import workload
 from batchwright.errors import InputError
 from batchwright.scenario.keys import Scenario
 
@@ -139,6 +140,7 @@ def export(
 
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")
+app.add_typer(workload, name="workload")
 _FILE = Annotated[Path, Argument(help="scenario (.yaml)")]
 
 

@@ -12,12 +12,13 @@ from batchwright.durations import duration
 from batchwright.errors import InputError
 from batchwright.scenario.keys import Scenario
 from batchwright.workload import Workload
+from batchwright.workload.roles import checked, mapping
 
 
 def load_of(scenario: Scenario) -> Workload:
     """The requests that are served.  Raises InputError."""
     reading = _given(seed=scenario.seed, columns=_columns(scenario.columns), time_unit=scenario.time_unit)
-    load = Workload.open(scenario.workload, max_tokens=_max_tokens(scenario.max_tokens), **reading)
+    load = Workload.open(scenario.workload, max_tokens=max_tokens_of(scenario.max_tokens), **reading)
     return _head(scenario, _scaled(scenario, _part(scenario, load)))
 
 
@@ -56,7 +57,8 @@ def _head(scenario: Scenario, load: Workload) -> Workload:
     return load.head(count)
 
 
-def _max_tokens(given: int | str | None) -> Any:
+def max_tokens_of(given: int | str | None) -> Any:
+    """A number, "exact" or None, from what a flag or a key says.  Raises InputError."""
     if given is None or given == "exact" or isinstance(given, int):
         return given
     if not (given.isascii() and given.isdecimal()):
@@ -65,12 +67,9 @@ def _max_tokens(given: int | str | None) -> Any:
 
 
 def _columns(given: str | Mapping[str, str] | None) -> dict[str, str] | None:
-    if given is None or not isinstance(given, str):
-        return None if given is None else dict(given)
-    pairs = [item.partition("=") for item in given.split(",")]
-    if not all(equals and key.strip() and value.strip() for key, equals, value in pairs):
-        raise InputError(f"columns is {given!r}; write arrival=NAME,prompt=NAME,output=NAME")
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    if given is None or isinstance(given, str):
+        return None if given is None else mapping(given)
+    return checked(given)
 
 
 def _given(**values: Any) -> dict[str, Any]:
