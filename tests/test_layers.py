@@ -20,6 +20,7 @@ STATE = WORK | {"arrivals", "blocks", "waiting", "log"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
+    "files": BASE,
     "config": BASE,
     "limits": BASE | {"config", "request"},
     "step": BASE,
@@ -34,10 +35,17 @@ LAYERS: dict[str, set[str]] = {
     "hardware": WORK,
     "workload": WORK,
     "metrics": WORK,
+    "durations": BASE,
+    "interval": BASE | {"metrics"},
+    "slo": BASE | {"metrics", "durations"},
     "theory": WORK,
     "cost": WORK | {"hardware"},
     "cost_text": WORK | {"hardware", "cost"},
     "history": BASE | {"request", "log"},
+    "pricing": WORK | {"cost", "hardware", "metrics"},
+    "timeline": WORK | {"log", "cost", "metrics", "pricing"},
+    "counts": BASE | {"log", "metrics", "timeline"},
+    "gaps": BASE | {"metrics", "timeline"},
     "simulator": STATE | {"batch", "contract", "cost"},
     "engines": STATE | {"batch", "contract", "policies"},
 }
@@ -47,10 +55,11 @@ CORE = {
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
-    {"cluster", "run", "conformance"},
+    {"cluster", "run", "conformance", "summary", "estimates", "saturation", "slots", "windows", "fairness"},
     {"planner", "explain"},
     {"report"},
     {"comparison"},
+    {"scenario"},
     {"cli", "server"},
     {"__init__", "__main__"},
 ]

@@ -1,4 +1,4 @@
-"""Metrics are what their definitions say, and an interval covers as often as it claims."""
+"""Metrics are what their definitions say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchwright.metrics import PARTS, Difference, Spread, paired, spread, tpot
+from batchwright.metrics import NOTHING, STATISTICS, Spread, spread, statistic, tpot
 
 NAN = float("nan")
 seconds = st.floats(0.0, 1e6)
@@ -32,19 +32,20 @@ def percentile(values: list[float], share: float) -> float:
 
 @same_every_time
 @given(samples)
-def test_a_spread_is_mean_median_and_99th_percentile_by_hand_and_by_numpy(values: list[float]) -> None:
+def test_a_spread_is_mean_and_percentiles_by_hand_and_by_numpy(values: list[float]) -> None:
     found = spread(np.array(values))
     assert found.mean == pytest.approx(sum(values) / len(values), rel=1e-12)
     assert found.p50 == pytest.approx(percentile(values, 0.5), rel=1e-12)
-    assert found.p99 == pytest.approx(percentile(values, 0.99), rel=1e-12)
-    assert [found.p50, found.p99] == np.percentile(values, (50, 99), method="linear").tolist()
+    for share in (50, 90, 95, 99):
+        assert getattr(found, f"p{share}") == pytest.approx(percentile(values, share / 100), rel=1e-12)
+        assert getattr(found, f"p{share}") == np.percentile(values, share, method="linear")
 
 
 def test_percentiles_interpolate_between_the_two_nearest_values() -> None:
-    assert spread(np.array([4.0, 1.0])) == Spread(2.5, 2.5, 1.0 + 0.99 * 3.0)
-    found = spread(np.arange(101.0))
-    assert (found.p50, found.p99) == (50.0, 99.0)
-    assert spread(np.array([7.0])) == Spread(7.0, 7.0, 7.0)
+    found = spread(np.array([4.0, 1.0]))
+    assert (found.mean, found.p50, found.p99) == (2.5, 2.5, 1.0 + 0.99 * 3.0)
+    assert spread(np.arange(101.0)) == Spread(50.0, 50.0, 90.0, 95.0, 99.0)
+    assert spread(np.array([7.0])) == Spread(7.0, 7.0, 7.0, 7.0, 7.0)
 
 
 @same_every_time
@@ -56,14 +57,14 @@ def test_undefined_values_do_not_count(values: list[float]) -> None:
     if defined:
         assert found == spread(np.array(defined))
     else:
-        assert np.isnan([found.mean, found.p50, found.p99]).all()
+        assert np.isnan([found.mean, found.p50, found.p90, found.p95, found.p99]).all()
 
 
 def test_nothing_has_no_statistics_and_they_are_not_zero() -> None:
     for nothing in (np.array([]), np.array([NAN, NAN])):
         found = spread(nothing)
         assert not found.is_defined
-        assert np.isnan([found.mean, found.p50, found.p99]).all()
+        assert np.isnan([found.mean, found.p50, found.p90, found.p95, found.p99]).all()
 
 
 @same_every_time
@@ -94,74 +95,31 @@ def test_end_to_end_time_is_first_token_and_all_gaps(first: float, gap: float, o
     assert first + found * (output - 1) == pytest.approx(finished, rel=1e-12)
 
 
-# --- paired differences ------------------------------------------------------------------
-
-
-def coverage(truth: float, size: int, repeats: int = 2000) -> float:
-    """How often the interval of `size` independent pairs holds their true difference."""
-    random = np.random.default_rng(20)
-    hits = 0
-    for _ in range(repeats):
-        common = random.exponential(5.0, size)
-        found = paired(common + random.normal(truth, 1.0, size), common)
-        hits += found.low <= truth <= found.high
-    return hits / repeats
-
-
-@pytest.mark.parametrize("size", [20, 200])
-def test_the_interval_covers_the_truth_95_times_in_100(size: int) -> None:
-    # of 2000 repeats: standard error 0.5 %, so 2 % are four of them
-    assert coverage(0.3, size) == pytest.approx(0.95, abs=0.02)
-
-
-def test_the_interval_of_normal_values_is_students() -> None:
-    values = np.random.default_rng(1).normal(2.0, 1.0, PARTS)
-    found = paired(values, np.zeros(PARTS))
-    half = 2.0930 * values.std(ddof=1) / math.sqrt(PARTS)
-    assert found.mean == pytest.approx(values.mean(), rel=1e-12)
-    assert found.high - found.mean == pytest.approx(half, rel=1e-9)
-    assert found.mean - found.low == pytest.approx(half, rel=1e-9)
-
-
-def test_neighbours_that_are_alike_widen_the_interval() -> None:
-    random = np.random.default_rng(2)
-    shuffled = np.repeat(random.normal(0.0, 1.0, 20), 50)
-    alike = paired(shuffled, np.zeros(1000))
-    random.shuffle(shuffled)
-    independent = paired(shuffled, np.zeros(1000))
-    assert alike.high - alike.low > 3 * (independent.high - independent.low)
+# --- counts ------------------------------------------------------------------------------
 
 
 @same_every_time
-@given(st.lists(st.tuples(seconds, seconds), min_size=PARTS, max_size=80))
-def test_the_difference_the_other_way_round_is_its_negative(pairs: list[tuple[float, float]]) -> None:
-    a, b = np.array(pairs).T
-    there, back = paired(a, b), paired(b, a)
-    assert back.mean == pytest.approx(-there.mean, rel=1e-9, abs=1e-6)
-    assert back.low == pytest.approx(-there.high, rel=1e-9, abs=1e-6)
-    assert there.low <= there.mean <= there.high
+@given(st.lists(st.tuples(seconds, st.integers(1, 9)), min_size=1, max_size=40))
+def test_a_spread_of_counts_is_that_of_every_value_written_out(pairs: list[tuple[float, int]]) -> None:
+    values, counts = (np.array(column) for column in zip(*pairs, strict=True))
+    found, listed = spread(values, counts), spread(np.repeat(values, counts))
+    for name in STATISTICS:
+        assert getattr(found, name) == pytest.approx(getattr(listed, name), rel=1e-9, abs=1e-9)
 
 
-def test_only_requests_that_have_both_values_are_paired() -> None:
-    a, b = np.arange(60.0), np.zeros(60)
-    a[::3], b[1::3] = NAN, NAN
-    both = np.arange(2.0, 60.0, 3.0)
-    assert paired(a, b) == paired(both, np.zeros(20))
-    assert paired(a, b).mean == both.mean()
+def test_a_value_that_counts_nothing_has_no_part_in_a_spread() -> None:
+    assert spread(np.array([5.0, 1.0]), np.array([0, 3])) == Spread(1.0, 1.0, 1.0, 1.0, 1.0)
+    assert not spread(np.array([5.0]), np.array([0])).is_defined
 
 
-@pytest.mark.parametrize("count", [1, PARTS - 1])
-def test_too_few_pairs_have_a_mean_and_no_interval(count: int) -> None:
-    found = paired(np.full(count, 3.0), np.full(count, 1.0))
-    assert found.mean == 2.0 and np.isnan([found.low, found.high]).all()
-    assert not found.is_clear
+@same_every_time
+@given(with_gaps)
+def test_a_statistic_is_that_of_the_spread(values: list[float]) -> None:
+    found = spread(np.array(values, float))
+    for name in STATISTICS:
+        assert statistic(np.array(values, float), name) == pytest.approx(getattr(found, name), nan_ok=True)
 
 
-def test_no_pair_has_no_mean() -> None:
-    found = paired(np.array([NAN, 1.0]), np.array([1.0, NAN]))
-    assert np.isnan([found.mean, found.low, found.high]).all() and not found.is_clear
-
-
-def test_a_difference_is_clear_if_its_interval_excludes_zero() -> None:
-    assert Difference(1.0, 0.1, 1.9).is_clear and Difference(-1.0, -1.9, -0.1).is_clear
-    assert not Difference(1.0, -0.1, 2.1).is_clear
+def test_a_spread_in_json_has_null_for_what_is_not_applicable() -> None:
+    assert NOTHING.to_json() == dict.fromkeys(STATISTICS)
+    assert spread(np.array([2.0])).to_json() == dict.fromkeys(STATISTICS, 2.0)

@@ -466,9 +466,9 @@ def test_a_difference_of_runs_pairs_their_requests() -> None:
     runs = bw.compare(load, cost, limits, {"a": bw.vllm(), "b": bw.static(4)})
     difference = runs["a"] - runs["b"]
     expected = runs["a"].requests()["ttft_s"] - runs["b"].requests()["ttft_s"]
-    assert difference.metric("ttft_s").mean == pytest.approx(expected.mean(), rel=1e-12)
+    assert difference.metric("ttft_s").value == pytest.approx(expected.mean(), rel=1e-12)
     mirrored = (runs["b"] - runs["a"]).metric("ttft_s")
-    assert mirrored.mean == pytest.approx(-expected.mean(), rel=1e-12)
+    assert mirrored.value == pytest.approx(-expected.mean(), rel=1e-12)
     lines = str(difference).splitlines()
     assert lines[0].startswith("a - b") and len(lines) == 4
     assert f"{expected.mean():+.4g} s" in lines[1] and "TPOT  not applicable" in lines[2]

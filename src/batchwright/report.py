@@ -85,7 +85,7 @@ def as_json(load: Workload, limits: Limits, runs: Mapping[str, Run]) -> dict[str
         "workload": {
             "name": load.name,
             "num_requests": len(load),
-            "span_s": load.span,
+            "span_s": _number(load.span),
             "sha256": load.digest,
         },
         "limits": asdict(limits),

@@ -59,6 +59,7 @@ class Simulator:
         self._linear = cost if isinstance(cost, Linear) else None
         self._empty = empty_seconds(cost)
         self.batch.predict = self._predict
+        self.cost = cost
         self.skip = skip and not audit
         self._audit = audit
         self.num_decisions = 0

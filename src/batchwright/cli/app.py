@@ -1,14 +1,16 @@
-"""The commands and their flags; what they do is imported when they run."""
+"""The commands; what they do is imported when they run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from typer import Argument, Option
 
+from batchwright.cli.options import scenario_command
 from batchwright.errors import InputError
+from batchwright.scenario.keys import Scenario
 
 app = typer.Typer(
     help="Predict, explain and run the batching policy of an LLM inference server.",
@@ -16,9 +18,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-SERVER = "Server (a model on a GPU, or a cost)"
-LIMITS = "Limits (as vLLM names them)"
-INTERRUPTED = 130
+INTERRUPTED: Final = 130
 
 
 def run(arguments: list[str]) -> int:
@@ -50,73 +50,44 @@ def version() -> None:
 
 
 @app.command()
+@scenario_command
 def compare(
-    trace: Annotated[str, Argument(help="Azure CSV, Mooncake JSONL or plain CSV, gzipped or not; or: chat")],
-    policies: Annotated[
-        str | None, Option(help="such as 'static(batch_size=32),dynamic(window=0.25),vllm@0.19'")
-    ] = None,
-    policy_file: Annotated[
-        list[Path] | None, Option(help="Python file that defines `policy`; may be given more than once")
-    ] = None,
-    requests: Annotated[int | None, Option(help="use the first N requests")] = None,
-    max_tokens: Annotated[
-        str | None,
-        Option(help="limit that clients send: a number, or exact (an oracle); default: greatest output"),
-    ] = None,
-    gpu: Annotated[str | None, Option(help="default: H100-SXM", rich_help_panel=SERVER)] = None,
-    model: Annotated[
-        str | None,
-        Option(help="name, or path of a config.json; default: llama-3.1-8b", rich_help_panel=SERVER),
-    ] = None,
-    tp: Annotated[
-        int | None,
-        Option("--tp", "--tensor-parallel-size", help="GPUs that share the model", rich_help_panel=SERVER),
-    ] = None,
-    gpu_memory_utilization: Annotated[
-        float | None, Option(help="default: 0.92", rich_help_panel=SERVER)
-    ] = None,
-    cost: Annotated[
-        str | None,
-        Option(
-            help="instead of a GPU: 'constant(0.025)', 'linear(base=0.005, prefill=2e-5)'",
-            rich_help_panel=SERVER,
-        ),
-    ] = None,
-    max_num_seqs: Annotated[int | None, Option(rich_help_panel=LIMITS)] = None,
-    max_num_batched_tokens: Annotated[int | None, Option(rich_help_panel=LIMITS)] = None,
-    max_model_len: Annotated[int | None, Option(rich_help_panel=LIMITS)] = None,
-    block_size: Annotated[int, Option(rich_help_panel=LIMITS)] = 16,
-    num_gpu_blocks_override: Annotated[
-        int | None, Option(help="KV blocks, vLLM's null block included", rich_help_panel=LIMITS)
-    ] = None,
-    enable_prefix_caching: Annotated[bool, Option(rich_help_panel=LIMITS)] = True,
-    over_length: Annotated[
-        str, Option(help="a prompt of max_model_len or more: reject (and count), or fail")
-    ] = "reject",
+    scenario: Scenario,
+    *,
     json: Annotated[bool, Option("--json", help="print JSON (docs/json.md) instead of a table")] = False,
 ) -> None:
-    """Compare batching policies on one trace."""
-    from batchwright.cli.compare import Settings, compare
+    """Compare batching policies on one workload."""
+    from batchwright.cli.compare import compare
 
-    compare(
-        Settings(
-            trace=trace,
-            policies=policies,
-            policy_files=policy_file or [],
-            requests=requests,
-            max_tokens=max_tokens,
-            gpu=gpu,
-            model=model,
-            tp=tp,
-            cost=cost,
-            gpu_memory_utilization=gpu_memory_utilization,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            max_model_len=max_model_len,
-            block_size=block_size,
-            num_gpu_blocks_override=num_gpu_blocks_override,
-            enable_prefix_caching=enable_prefix_caching,
-            over_length=over_length,
-            as_json=json,
-        )
-    )
+    compare(scenario, as_json=json)
+
+
+config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
+app.add_typer(config, name="config")
+_FILE = Annotated[Path, Argument(help="scenario (.yaml)")]
+
+
+@config.command("init")
+def config_init(
+    file: _FILE, *, force: Annotated[bool, Option("--force", help="replace a file that is there")] = False
+) -> None:
+    """Write a scenario with every key, explained."""
+    from batchwright.cli.config import init
+
+    init(file, force)
+
+
+@config.command("validate")
+def config_validate(file: _FILE) -> None:
+    """Check a scenario, its load, server and policies without running it."""
+    from batchwright.cli.config import validate
+
+    validate(file)
+
+
+@config.command("schema")
+def config_schema() -> None:
+    """Print the JSON schema of scenarios."""
+    from batchwright.cli.config import schema
+
+    schema()

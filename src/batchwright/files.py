@@ -1,0 +1,33 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from batchwright.errors import InputError
+
+
+def write_whole(file: Path, content: str | bytes, force: bool = False) -> None:
+    """Write beside `file`, then rename; an interrupted run leaves what was there before.
+
+    Raises InputError if `file` is there, unless `force`, or cannot be written.
+    """
+    if not force and file.exists():
+        raise InputError(f"{file}: is there already; give another name, or --force to replace it")
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be written ({error.strerror}); give another place") from None
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        part.chmod(0o644)
+        part.replace(file)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be written ({error.strerror}); give another place") from None
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,207 @@
+"""From a scenario to what is run: load, cost, limits and policies, with a note on every choice made."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from batchwright import hardware
+from batchwright.comparison import DEFAULTS, check_model_len, device_of, kv_blocks, longest_model_len, settle
+from batchwright.cost import CostModel, Hosted, Roofline
+from batchwright.cost_text import cost as cost_of
+from batchwright.errors import InputError, nearest
+from batchwright.limits import Limits
+from batchwright.policies import policies as policies_of
+from batchwright.policies import policy as policy_of
+from batchwright.scenario.keys import Scenario
+from batchwright.scenario.loads import load_of
+from batchwright.scenario.policy_file import load_policy, named
+from batchwright.workload import Workload
+
+DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
+DEFAULT_UTILIZATION: Final = 0.92  # vLLM 0.32
+LARGE_GPU: Final = 70 << 30  # bytes; from here on vLLM's defaults are larger, but for the A100
+OVER_LENGTH: Final = ("reject", "fail")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A scenario, ready to run.
+
+    `policies`: by name.  `sources`: the user's file of those that come from one.
+    `cost_name`: the cost in a few words.  `notes`: what was chosen for the user, to be printed.
+    """
+
+    scenario: Scenario
+    load: Workload
+    cost: CostModel
+    cost_name: str
+    limits: Limits
+    policies: dict[str, Any]
+    sources: dict[str, str]
+    notes: list[str]
+
+    def blaming(self, policy: str) -> AbstractContextManager[None]:
+        """An error of the user's own policy becomes one line that names its file and place."""
+        return named(self.sources[policy]) if policy in self.sources else nullcontext()
+
+
+def prepare(scenario: Scenario) -> Prepared:
+    """Read the load and make the rest.  Raises BatchwrightError."""
+    policies, sources = _policies(scenario)
+    load = load_of(scenario)
+    cost, cost_name, cost_notes = _cost(scenario)
+    limits, limit_notes = _limits(scenario, cost, load)
+    _check_lengths(scenario, limits, load)
+    return Prepared(
+        scenario=scenario,
+        load=load,
+        cost=cost,
+        cost_name=cost_name,
+        limits=limits,
+        policies=policies,
+        sources=sources,
+        notes=[*load.notes, *cost_notes, *limit_notes],
+    )
+
+
+# --- policies -----------------------------------------------------------------
+
+
+def _policies(scenario: Scenario) -> tuple[dict[str, Any], dict[str, str]]:
+    """Policies by name, and the files of those that come from one."""
+    given = scenario.policies
+    if given is None and not scenario.policy_file:
+        given = ",".join(DEFAULTS)
+    chosen = _named_policies(given)
+    sources = {}
+    for path in map(Path, scenario.policy_file):
+        if path.stem in chosen:
+            raise InputError(f"{path}: a policy called {path.stem!r} is listed already; rename the file")
+        chosen[path.stem] = load_policy(path)
+        sources[path.stem] = str(path)
+    return chosen, sources
+
+
+def _named_policies(given: str | list[str] | dict[str, str] | None) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if isinstance(given, dict):
+        return {name: policy_of(text) for name, text in given.items()}
+    return policies_of(given if isinstance(given, str) else ",".join(given))
+
+
+# --- cost ---------------------------------------------------------------------
+
+
+def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
+    """The cost model, its name, and what was chosen for the user."""
+    if scenario.cost is not None:
+        names = ("gpu", "model", "tp", "gpu_memory_utilization")
+        given = [f"--{name.replace('_', '-')}" for name in names if getattr(scenario, name) is not None]
+        if given:
+            raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
+        return cost_of(scenario.cost), scenario.cost, [f"cost is {scenario.cost}"]
+    gpu = DEFAULT_GPU if scenario.gpu is None else scenario.gpu
+    model = DEFAULT_MODEL if scenario.model is None else scenario.model
+    tp = DEFAULT_TP if scenario.tp is None else scenario.tp
+    flags = (("--gpu", scenario.gpu), ("--model", scenario.model), ("--tp", scenario.tp))
+    defaults = ", ".join(flag for flag, value in flags if value is None)
+    name = f"roofline of {model} on {tp} x {gpu}"
+    said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
+    cost = Hosted(Roofline(gpu, model, tp))
+    base, each = cost.base * 1e6, cost.per_running * 1e6
+    host = f"the host takes {base:g} us + {each:g} us per running request a step, hidden by async scheduling"
+    return cost, f"hosted {name}", [said, host]
+
+
+# --- limits -------------------------------------------------------------------
+
+
+def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits, list[str]]:
+    """The limits, and a note on every one that was chosen for the user."""
+    seqs, tokens, notes = _batch_size(scenario, cost)
+    limits = Limits(
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+        block_size=scenario.block_size,
+        enable_prefix_caching=scenario.enable_prefix_caching,
+    )
+    limits, kv_note = _kv(scenario, cost, limits)
+    if scenario.max_model_len is not None:
+        check_model_len(scenario.max_model_len, longest_model_len(cost))
+    limits = settle(replace(limits, max_model_len=scenario.max_model_len), cost, load)
+    length_notes = [] if scenario.max_model_len is not None else [_model_len_note(limits.longest, load)]
+    return limits, [*notes, kv_note, *length_notes]
+
+
+def _batch_size(scenario: Scenario, cost: CostModel) -> tuple[int, int, list[str]]:
+    """`max_num_seqs` and `max_num_batched_tokens`."""
+    device = device_of(cost)
+    is_large = isinstance(device, Roofline) and _is_large(device.gpu)
+    seqs, tokens = scenario.max_num_seqs, scenario.max_num_batched_tokens
+    notes = []
+    reason = "vLLM's default on this GPU" if isinstance(device, Roofline) else "vLLM's default below 70 GiB"
+    if tokens is None:
+        tokens = 8192 if is_large else 2048
+        notes.append(f"max_num_batched_tokens is {tokens}, {reason}")
+    if seqs is None:
+        seqs = min(1024 if is_large else 256, max(tokens, 1))
+        bound = ", at most max_num_batched_tokens" if seqs == tokens else ""
+        notes.append(f"max_num_seqs is {seqs}, {reason}{bound}")
+    return seqs, tokens, notes
+
+
+def _is_large(gpu: hardware.Gpu) -> bool:
+    return gpu.memory_bytes >= LARGE_GPU and not gpu.name.startswith("A100")
+
+
+def _model_len_note(longest: int, load: Workload) -> str:
+    needed = int((load.prompt + load.max_tokens).max())
+    if longest >= needed:
+        return f"max_model_len is {longest}, which the workload needs"
+    return f"max_model_len is {longest}, the most that the model allows; the workload needs {needed}"
+
+
+def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, str]:
+    override, utilization = scenario.num_gpu_blocks_override, scenario.gpu_memory_utilization
+    if override is not None:
+        if utilization is not None:
+            raise InputError(
+                "--num-gpu-blocks-override is given together with --gpu-memory-utilization; "
+                "leave one of them out"
+            )
+        if override < 2:
+            raise InputError(
+                f"--num-gpu-blocks-override is {override}, but must be at least 2: "
+                "one block is vLLM's null block"
+            )
+        note = f"{override - 1} KV blocks are usable; one is vLLM's null block"
+        return replace(limits, num_kv_blocks=override - 1), note
+    given = DEFAULT_UTILIZATION if utilization is None else utilization
+    found = kv_blocks(limits, cost, given)
+    if found is None:
+        return limits, "KV memory is not modelled with --cost; give --num-gpu-blocks-override"
+    tokens = found * limits.block_size
+    return replace(limits, num_kv_blocks=found), (
+        f"{found} KV blocks of {limits.block_size} ({tokens} tokens) fit the GPU memory at "
+        f"gpu_memory_utilization {given}{'' if utilization is not None else ' (default)'}"
+    )
+
+
+def _check_lengths(scenario: Scenario, limits: Limits, load: Workload) -> None:
+    if scenario.over_length not in OVER_LENGTH:
+        raise InputError(
+            f"--over-length is {scenario.over_length!r}{nearest(scenario.over_length, OVER_LENGTH)}"
+        )
+    over = np.flatnonzero(load.prompt >= limits.longest)
+    if scenario.over_length == "fail" and len(over):
+        first = int(over[0])
+        raise InputError(
+            f"{len(over)} prompts are not under max_model_len {limits.longest}, the first is request {first} "
+            f"of {int(load.prompt[first])} tokens; raise max_model_len or use --over-length reject"
+        )

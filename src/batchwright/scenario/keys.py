@@ -1,0 +1,59 @@
+"""The keys of a scenario.  One field here is one key in YAML, one flag and one line of the schema.
+
+This module imports no NumPy, so that the command can list its flags at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+WORKLOAD: Final = "Workload"
+SERVER: Final = "Server (a model on a GPU, or a cost)"
+LIMITS: Final = "Limits (as vLLM names them)"
+MEASUREMENT: Final = "Measurement"
+
+
+def _key(description: str, panel: str, *flags: str) -> Meta:
+    return Meta(description=description, extra={"panel": panel, "flags": flags})
+
+
+class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is run and how.  None: not given, so that a default applies, which is printed."""
+
+    workload: Annotated[str, _key("trace file, or a load such as chat or poisson(rate=4, n=1000)", WORKLOAD)]
+    policies: Annotated[
+        str | list[str] | dict[str, str] | None,
+        _key("such as 'static(batch_size=32),dynamic(window=0.25),vllm@0.19'", WORKLOAD),
+    ] = None
+    policy_file: Annotated[
+        list[str], _key("Python file that defines `policy`; may be given more than once", WORKLOAD)
+    ] = []
+    requests: Annotated[int | None, _key("use the first N requests", WORKLOAD)] = None
+    max_tokens: Annotated[
+        int | str | None,
+        _key("limit that clients send: a number, or exact (an oracle); default: greatest output", WORKLOAD),
+    ] = None
+    gpu: Annotated[str | None, _key("default: H100-SXM", SERVER)] = None
+    model: Annotated[
+        str | None, _key("name, or path of a config.json; default: llama-3.1-8b", SERVER)
+    ] = None
+    tp: Annotated[
+        int | None, _key("GPUs that share the model", SERVER, "--tp", "--tensor-parallel-size")
+    ] = None
+    gpu_memory_utilization: Annotated[float | None, _key("default: 0.92", SERVER)] = None
+    cost: Annotated[
+        str | None, _key("instead of a GPU: 'constant(0.025)', 'linear(base=0.005, prefill=2e-5)'", SERVER)
+    ] = None
+    max_num_seqs: Annotated[int | None, _key("requests that run at once", LIMITS)] = None
+    max_num_batched_tokens: Annotated[int | None, _key("tokens of one step", LIMITS)] = None
+    max_model_len: Annotated[int | None, _key("prompt + output of one request", LIMITS)] = None
+    block_size: Annotated[int, _key("tokens of one KV block", LIMITS)] = 16
+    num_gpu_blocks_override: Annotated[
+        int | None, _key("KV blocks, vLLM's null block included", LIMITS)
+    ] = None
+    enable_prefix_caching: Annotated[bool, _key("keep blocks for prompts that start alike", LIMITS)] = True
+    over_length: Annotated[
+        str, _key("a prompt of max_model_len or more: reject (and count), or fail", LIMITS)
+    ] = "reject"
