@@ -33,7 +33,7 @@ class Run:
         self.name = name
         self.note = ""  # what was chosen for the user
         self.load = load
-        self.arrival = load.arrival_in(simulator.arrived)  # seconds; those of followers are known by now
+        self.arrival = load.arrival_in(simulator.arrived)  # seconds from the first arrival, by id
         self.limits = simulator.batch.limits
         self.log = simulator.log
         self.is_streamed = simulator.batch.is_streamed
