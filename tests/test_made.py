@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from inspect import signature
 from math import exp, isinf, isnan, pi, sin, sqrt
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,11 @@ from batchwright.workload import (
     uniform,
     weibull,
 )
+from batchwright.workload.lengths import shape_of
+from batchwright.workload.load_text import LAWS, LOADS
 from strategies import for_every_seed
 
+ROOT = Path(__file__).resolve().parent.parent
 MANY = 100_000
 TEXTS = (
     "chat(n=50)",
@@ -358,6 +363,12 @@ def test_a_text_may_draw_the_lengths_of_a_file(tmp_path: Path) -> None:
     assert load.replicate(1) != load
 
 
+def test_the_loads_of_a_mix_keep_their_limits_unless_one_is_given() -> None:
+    text = "mix(burst(3, prompt=5, output=7), burst(3, prompt=5, output=9))"
+    assert Counter(Workload.open(text).max_tokens.tolist()) == {7: 3, 9: 3}
+    assert set(Workload.open(text, max_tokens=8).max_tokens.tolist()) == {8}
+
+
 def test_the_loads_of_a_mix_do_not_move_together() -> None:
     load = Workload.open("mix(poisson(rate=1, n=500), poisson(rate=2, n=500))")
     one, other = (load.arrival[load.client == client] for client in (0, 1))
@@ -372,7 +383,10 @@ def test_the_loads_of_a_mix_do_not_move_together() -> None:
     [
         ("posson(rate=1)", "names the unknown load 'posson'; did you mean 'poisson'?"),
         ("poisson(rate=1, promt=5)", "gives poisson the unknown argument 'promt'; did you mean 'prompt'?"),
-        ("poisson(4)", "gives poisson 4 without a name; its arguments are n=, rate=, prompt=, output=, seed="),
+        (
+            "poisson(4)",
+            "gives poisson 4 without a name; its arguments are n=, rate=, prompt=, output=, seed=",
+        ),
         ("gamma(rate=4)", "lacks cv of gamma"),
         ("poisson(rate=1, prompt=uniform(1))", "lacks high of uniform"),
         ("poisson(rate=1, prompt=lognormal(9, sigma=1))", "gives lognormal arguments without a name"),
@@ -415,6 +429,16 @@ def test_a_text_that_is_no_load_is_refused_in_one_line(text: str, said: str | No
         Workload.open(text)
     assert said is None or said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_every_load_law_and_argument_is_explained() -> None:
+    page = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
+    for name, function in {**LOADS, **LAWS}.items():
+        assert f"`{name}`" in page or f"`{name}(" in page
+        for argument in signature(function).parameters:
+            assert argument in ("rest", "values") or re.search(rf"`(\w+\()?.*\b{argument}\b.*`", page), argument
+    for argument in signature(shape_of).parameters:
+        assert f"`{argument}`" in page
 
 
 def test_a_python_call_has_the_same_checks() -> None:

@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from batchwright.batch import PAD
+from batchwright.batch import LEAVE, PAD
+from batchwright.counts import Count, seated, waiting
 from batchwright.errors import InputError, nearest
 from batchwright.estimates import SPREADS, estimates
 from batchwright.gaps import Gaps, gaps
@@ -16,8 +17,10 @@ from batchwright.history import steps
 from batchwright.interval import Interval, paired_interval, series_interval, warm_up
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
+from batchwright.saturation import STEADY, Verdict, saturation
 from batchwright.simulator import Simulator
 from batchwright.slo import Slo
+from batchwright.slots import Slots, slots
 from batchwright.summary import Summary as Summary
 from batchwright.summary import summarise
 from batchwright.timeline import Timeline
@@ -38,6 +41,8 @@ class Run:
         self.log = simulator.log
         self.is_streamed = simulator.batch.is_streamed
         self.pads = simulator.batch.on_end == PAD
+        self.leaves_at_once = simulator.batch.on_end == LEAVE
+        self.seats = simulator.batch.max_running
         self.rejected = simulator.rejected
         self.num_cut = simulator.num_cut
         self.num_decisions = simulator.num_decisions
@@ -120,7 +125,29 @@ class Run:
     @property
     def falls_behind(self) -> bool:
         """Is it past saturation?"""
-        return False
+        return self.saturation().is_saturated
+
+    def saturation(self) -> Verdict:
+        """Does its queue grow with the trace?"""
+        if self.load.has_followers and np.nanmax(self.load.arrival) == 0:
+            return Verdict(kind=STEADY, text="clients wait for their answers, so the queue is bounded")
+        batch = 1 if self.leaves_at_once else self.seats
+        return saturation(self.waiting, self.running, self.span, len(self.load), batch)
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first arrival to the last one of the run."""
+        return float(np.nanmax(self.arrival))
+
+    @cached_property
+    def waiting(self) -> Count:
+        """How many requests waited, and when."""
+        return waiting(self.timeline, self.arrival)
+
+    @cached_property
+    def running(self) -> Count:
+        """How many requests had a seat, and when."""
+        return seated(self.timeline)
 
     # --- numbers --------------------------------------------------------------
 
@@ -163,13 +190,18 @@ class Run:
             columns = columns | {"greatest_itl_s": self._gaps.greatest}
         return slo.met(columns, self.is_streamed)
 
+    @cached_property
+    def slots(self) -> Slots:
+        """Where its slot-seconds went."""
+        return slots(self)
+
     def warm_up(self) -> int:
         """How many of the first requests to leave out before the rest is treated as steady: MSER-5 on E2E.
 
         0 for traces, which are what they are; for loads that come all at once; and where MSER-5
         would leave out more than half: such a run has no steady part.
         """
-        if getattr(self.load, "made", None) is None or self.load.span == 0:
+        if self.load.made is None or self.span == 0:
             return 0
         order = np.argsort(self.arrival, kind="stable")
         e2e = self._requests["e2e_s"][order]
