@@ -181,7 +181,7 @@ def run(
         return _best_static(name, policy, load, cost, limits, progress)
     simulator = Simulator(policy, cost, limits)
     simulator.feed(load.requests(limits.block_size, prefix=limits.enable_prefix_caching))
-    if progress is not None:
+    if progress is not None and not load.has_followers:
         for i in range(1, SLICES):
             simulator.advance(load.span * i / SLICES)
             progress(name, i / SLICES)

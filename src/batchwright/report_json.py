@@ -41,7 +41,7 @@ def as_json(load: Workload, limits: Limits, estimates: Estimates, slo: Slo | Non
         "workload": {
             "name": load.name,
             "num_requests": len(load),
-            "span_s": load.span,
+            "span_s": number(load.span),
             "sha256": load.digest,
         },
         "limits": asdict(limits),
