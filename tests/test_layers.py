@@ -59,6 +59,7 @@ RANKS: list[set[str]] = [
     {"planner", "explain"},
     {"report"},
     {"comparison"},
+    {"theory_report"},
     {"scenario"},
     {"cli", "server"},
     {"__init__", "__main__"},
