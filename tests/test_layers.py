@@ -64,6 +64,7 @@ RANKS: list[set[str]] = [
     {"report", "report_json"},
     {"comparison"},
     {"article", "published"},
+    {"theory_report"},
     {"scenario"},
     {"run_folder"},
     {"run_difference"},
