@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def by_steps(run: Run, stretch: Any) -> dict[str, float]:
 
 def add_idle(slots: int, seconds: Counter[str], seats: list[Any], waits: list[Any], end: float) -> None:
     edges = sorted({0.0, end, *(min(t, end) for span in (*seats, *waits) for t in span if t < np.inf)})
-    for begin, until in zip(edges, edges[1:], strict=False):
+    for begin, until in pairwise(edges):
         middle = (begin + until) / 2
         free = slots - sum(first <= middle < last for first, last in seats)
         is_queued = any(first <= middle < last for first, last in waits)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from batchwright.batch import LEAVE, PAD
+from batchwright.contract import Begins, Policy
 from batchwright.counts import Count, seated, waiting
 from batchwright.errors import InputError, nearest
 from batchwright.estimates import SPREADS, estimates
+from batchwright.fairness import Fairness, alone, clients, fairness
 from batchwright.gaps import Gaps, gaps
 from batchwright.history import steps
 from batchwright.interval import Interval, paired_interval, series_interval, warm_up
@@ -24,9 +26,17 @@ from batchwright.slots import Slots, slots
 from batchwright.summary import Summary as Summary
 from batchwright.summary import summarise
 from batchwright.timeline import Timeline
+from batchwright.windows import Window, windows
 from batchwright.workload import Workload
 
 METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
+
+
+class Paired(Protocol):
+    """Runs of the same policies on several loads."""
+
+    def difference(self, a: str, b: str, metric: str) -> Interval:
+        """How much higher `metric` is for `a` than for `b`."""
 
 
 class Run:
@@ -35,6 +45,8 @@ class Run:
     def __init__(self, name: str, load: Workload, simulator: Simulator) -> None:
         self.name = name
         self.note = ""  # what was chosen for the user
+        self.policy: Policy | Begins | None = None  # where the run is of a comparison
+        self.siblings: Paired | None = None  # all loads of that comparison
         self.load = load
         self.arrival = load.arrival_in(simulator.arrived)  # seconds from the first arrival, by id
         self.limits = simulator.batch.limits
@@ -48,6 +60,7 @@ class Run:
         self.num_decisions = simulator.num_decisions
         self.caches = simulator.batch.blocks.caching and load.has_prefixes
         self.log.pack()
+        self._stretch = simulator.stretch
         self.timeline = Timeline(
             self.log, self.pads, simulator.cost, simulator.batch.overlap, simulator.stretch
         )
@@ -195,6 +208,30 @@ class Run:
         """Where its slot-seconds went."""
         return slots(self)
 
+    def windows(self, seconds: float, slo: Slo | None = None) -> list[Window]:
+        """The run in windows of so many seconds.  Raises InputError on none, or over 10,000."""
+        return windows(self, seconds, slo)
+
+    def clients(self) -> dict[str, Numbers]:
+        """One row per client, as columns.  Raises InputError if the load names no clients."""
+        return clients(self)
+
+    @cached_property
+    def fairness(self) -> Fairness:
+        """How alike clients and requests were served."""
+        return fairness(self)
+
+    @cached_property
+    def slowdown(self) -> Numbers:
+        """E2E of every request over what it would take alone, by id; nan if it has not finished."""
+        columns = self._requests
+        found = np.full(len(self.load), np.nan)
+        rows = np.flatnonzero(~np.isnan(columns["finished_s"]))
+        budget = self.limits.max_num_batched_tokens
+        seconds = alone(columns["prompt_tokens"][rows], columns["output_tokens"][rows], budget, self._stretch)
+        found[rows] = columns["e2e_s"][rows] / seconds
+        return found
+
     def warm_up(self) -> int:
         """How many of the first requests to leave out before the rest is treated as steady: MSER-5 on E2E.
 
@@ -247,7 +284,7 @@ def metric_name(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class RunDifference:
-    """Request by request, how much longer `a` takes than `b`."""
+    """How much longer `a` takes than `b`: load by load, or request by request if there is one load."""
 
     a: Run
     b: Run
@@ -255,9 +292,12 @@ class RunDifference:
     def metric(self, name: str, skip: int = 0) -> Interval:
         """The difference of `name`, such as `ttft_s` or `e2e_s.p99`.  Raises InputError on another name.
 
+        Over all loads, if both runs are of one comparison, after its warm-up.
         `skip`: requests left out as warm-up, the first ones by arrival at `a`.
         """
         column, which = metric_name(name)
+        if self.a.siblings is not None and self.a.siblings is self.b.siblings and skip == 0:
+            return self.a.siblings.difference(self.a.name, self.b.name, f"{column}.{which}")
         order = np.argsort(self.a.arrival, kind="stable")[skip:]
         return paired_interval(self.a.requests()[column][order], self.b.requests()[column][order], which)
 

@@ -117,7 +117,7 @@ class _Look:
 
     @property
     def since(self) -> str:
-        return f"{self.last_empty:.4g} s of {self.span:.4g} s"
+        return f"{_short(self.last_empty)} s of {_short(self.span)} s"
 
     def verdict(self, kind: str, text: str) -> Verdict:
         return Verdict(
@@ -127,4 +127,11 @@ class _Look:
 
 def _levels(levels: tuple[float, float]) -> str:
     first, last = levels
-    return f"{first:.3g} requests in the first half of the arrivals and {last:.3g} in the last quarter"
+    return (
+        f"{_short(first)} requests in the first half of the arrivals and {_short(last)} in the last quarter"
+    )
+
+
+def _short(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
