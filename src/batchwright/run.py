@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from batchwright.batch import LEAVE, PAD
+from batchwright.contract import Begins, Policy
 from batchwright.counts import Count, seated, waiting
 from batchwright.errors import InputError, nearest
 from batchwright.estimates import SPREADS, estimates, kept_requests
@@ -32,12 +33,21 @@ from batchwright.workload import Workload
 METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 
 
+class Paired(Protocol):
+    """Runs of the same policies on several loads."""
+
+    def difference(self, a: str, b: str, metric: str) -> Interval:
+        """How much higher `metric` is for `a` than for `b`."""
+
+
 class Run:
     """The result of one policy.  `name` is how the policy was called."""
 
     def __init__(self, name: str, load: Workload, simulator: Simulator) -> None:
         self.name = name
         self.note = ""  # what was chosen for the user
+        self.policy: Policy | Begins | None = None  # where the run is of a comparison
+        self.siblings: Paired | None = None  # all loads of that comparison
         self.load = load
         self.arrival = load.arrival_in(simulator.arrived)  # seconds from the first arrival, by id
         self.limits = simulator.batch.limits
@@ -280,7 +290,7 @@ def metric_name(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class RunDifference:
-    """Request by request, how much longer `a` takes than `b`."""
+    """How much longer `a` takes than `b`: load by load, or request by request if there is one load."""
 
     a: Run
     b: Run
@@ -288,9 +298,12 @@ class RunDifference:
     def metric(self, name: str, skip: int = 0) -> Interval:
         """The difference of `name`, such as `ttft_s` or `e2e_s.p99`.  Raises InputError on another name.
 
+        Over all loads, if both runs are of one comparison, after its warm-up.
         `skip`: requests left out as warm-up, the first ones by arrival at `a`.
         """
         column, which = metric_name(name)
+        if self.a.siblings is not None and self.a.siblings is self.b.siblings and skip == 0:
+            return self.a.siblings.difference(self.a.name, self.b.name, f"{column}.{which}")
         kept = kept_requests(self.a, skip)
         if column == "itl_s":
             return sectioned(which, self._gap_apart(which), kept)

@@ -1,0 +1,195 @@
+"""Continuous over static, the host that schedules, and the batch that an objective allows."""
+
+from __future__ import annotations
+
+from math import inf
+
+from batchwright.cost import Constant, CostModel, Hosted
+from batchwright.errors import InputError
+from batchwright.limits import Limits
+from batchwright.slo import Slo
+from batchwright.theory import continuous, gain, overhead, slo
+from batchwright.theory.expected_max import expected_max
+from batchwright.theory.lengths import mean, residual
+from batchwright.theory_report.asked import Ceilings
+from batchwright.theory_report.batches import batch_of
+from batchwright.theory_report.facts import Facts
+from batchwright.theory_report.quantity import Quantity, Section, plain, quantity, seconds
+from batchwright.theory_report.residents import steady
+from batchwright.theory_report.simulated import DRAWN, DRAWS, Simulated
+from batchwright.theory_report.steps import LinearStep
+
+FEW = 100  # requests that come at once
+MANY = 40  # draws of them
+
+
+def gain_section(facts: Facts, step: LinearStep, limits: Limits, runs: Simulated) -> Section:
+    """At the same number of slots, and what more slots add."""
+    size = runs.size
+    said = (f"continuous over static batches of {size}, both with {size} slots; static without padding",)
+    rows = (
+        _saturated(facts, step, size, runs),
+        _decode_only(facts, size, runs),
+        _few(facts, size, runs),
+        _more_slots(facts, step, limits, size),
+    )
+    return Section("Gain", said, rows)
+
+
+def _saturated(facts: Facts, step: LinearStep, size: int, runs: Simulated) -> Quantity:
+    batch = batch_of(facts, step, size, False)
+    share = facts.output * step.base + size * step.work(facts)
+    return quantity(
+        "saturated_gain",
+        "requests/s, always somebody waiting",
+        "gain",
+        "E[S_B] / (E[o] base + B work) - 1",
+        f"{seconds(batch.seconds)} / ({plain(facts.output)} x {seconds(step.base)} + {size} x "
+        f"{seconds(step.work(facts))}) - 1",
+        lambda: batch.seconds / share - 1,
+        runs.gain(DRAWN, DRAWS),
+        f"many requests; simulated: {DRAWN:,} drawn from the load, whose last drain takes some percent off",
+    )
+
+
+def _decode_only(facts: Facts, size: int, runs: Simulated) -> Quantity:
+    longest = expected_max(facts.law, size)
+    return quantity(
+        "constant_step_gain",
+        "the same, constant step and free prompts",
+        "gain",
+        "E[max of B] / E[o] - 1",
+        f"{plain(longest)} / {plain(facts.output)} - 1",
+        lambda: gain.saturated_gain(facts.law, size),
+        runs.gain(DRAWN, DRAWS, Constant(1.0)),
+        "the most that lengths alone can give",
+    )
+
+
+def _few(facts: Facts, size: int, runs: Simulated) -> Quantity:
+    few = len(facts.outputs) if facts.rate == inf else FEW
+    static = gain.static_time(facts.law, few, size, 1.0)
+    left = residual(facts.law)
+    drain = expected_max(left, size) - mean(left)
+    served = gain.continuous_time(facts.law, few, size, 1.0)
+    return quantity(
+        "gain_at_once",
+        f"the same, {few:,} requests at once",
+        "gain",
+        "steps of static / (n E[o] / B - E[R] + E[max of B R]) - 1",
+        f"{plain(static)} / ({few} x {plain(facts.output)} / {size} + {plain(drain)}) - 1"
+        if size < few
+        else f"{plain(static)} / {plain(served)} - 1",
+        lambda: gain.gain_at_once(facts.law, few, size),
+        runs.gain(few, MANY, Constant(1.0)),
+        "R: tokens that a resident has left at a random step; nothing to gain up to B requests",
+    )
+
+
+def _more_slots(facts: Facts, step: LinearStep, limits: Limits, size: int) -> Quantity:
+    work, slots = step.work(facts), limits.max_num_seqs
+    ratio = continuous.slots_ceiling(slots, facts.output, step.base, work) / continuous.slots_ceiling(
+        size, facts.output, step.base, work
+    )
+    return quantity(
+        "slots_gain",
+        f"{slots} slots over {size}, continuous both",
+        "gain",
+        "c (E[o] base + B work) / (B (E[o] base + c work)) - 1",
+        f"{slots} x {seconds(facts.output * step.base + size * work)} / ({size} x "
+        f"{seconds(facts.output * step.base + slots * work)}) - 1",
+        lambda: ratio - 1,
+        holds="where paging holds as many; the KV ceiling may bind before",
+    )
+
+
+def host_section(facts: Facts, step: LinearStep, cost: CostModel, limits: Limits) -> Section:
+    """What the host takes from a step, hidden or not.  A cost without a host gets that of `Hosted`."""
+    host = cost if isinstance(cost, Hosted) else Hosted(cost)
+    source = "host of the cost" if isinstance(cost, Hosted) else "the cost has no host; vLLM 0.32's is"
+    said = f"{source}, {seconds(host.base)} + {seconds(host.per_running)} per running request a step"
+    try:
+        at = steady(facts, step)
+        running, length = at.residents / (1 - at.idle), at.step
+        where = "at this load"
+    except InputError:
+        running = float(limits.max_num_seqs)
+        length = step.base + running * step.work(facts) / facts.output
+        where = "with every slot taken"
+    said = f"{said}; {where}: {plain(running)} running, steps of {seconds(length)}"
+    time = overhead.host_seconds(running, host.base, host.per_running)
+    rows = (
+        quantity(
+            "host_s",
+            "host time of a step",
+            "s",
+            "h0 + h1 n",
+            f"{seconds(host.base)} + {seconds(host.per_running)} x {plain(running)}",
+            lambda: time,
+        ),
+        quantity(
+            "synchronous_loss",
+            "share of time lost if it does not overlap",
+            "share",
+            "h / (step + h)",
+            f"{seconds(time)} / ({seconds(length)} + {seconds(time)})",
+            lambda: overhead.synchronous_loss(length, time),
+            holds="synchronous scheduling",
+        ),
+        quantity(
+            "overlap_gain",
+            "gain of asynchronous scheduling",
+            "gain",
+            "(step + h) / max(step, h) - 1",
+            f"{seconds(length + time)} / {seconds(max(length, time))} - 1",
+            lambda: overhead.overlap_speedup(length, time) - 1,
+            holds=f"an end is seen a step late, {plain(1 / facts.output * 100)} % more steps a request",
+        ),
+        quantity(
+            "ten_percent_step_s",
+            "step under which the host costs over 10 %",
+            "s",
+            "9 h",
+            f"9 x {seconds(time)}",
+            lambda: overhead.step_for_loss(time, 0.1),
+            holds="synchronous scheduling",
+        ),
+    )
+    return Section("Scheduler", (said,), rows)
+
+
+def slo_section(facts: Facts, step: LinearStep, limits: Limits, found: Ceilings, given: Slo) -> Section:
+    """The largest batch, and the rate, that keep the TPOT of `given`."""
+    if given.tpot is None:
+        return Section("Objective", ("the SLO has no TPOT, which is what bounds a batch",), ())
+    target, each = given.tpot, step.work(facts) / facts.output
+    said = (f"TPOT of {seconds(target)} in the mean; TTFT is bounded by the load, see Continuous",)
+
+    def most() -> int:
+        return min(slo.residents_for_tpot(target, step.base, each), limits.max_num_seqs)
+
+    def rate() -> float:
+        return min(slo.rate_for_tpot(most(), facts.output, target), found.kv, found.tokens)
+
+    rows = (
+        quantity(
+            "slo_residents",
+            "most running requests",
+            "requests",
+            "min(floor((TPOT - base) / (work / E[o])), c)",
+            f"min(floor(({seconds(target)} - {seconds(step.base)}) / {seconds(each)}), "
+            f"{limits.max_num_seqs})",
+            most,
+            holds="a full batch all the time; the largest batch is the best, since requests/s grow with it",
+        ),
+        quantity(
+            "slo_rate",
+            "requests/s that they finish",
+            "requests/s",
+            "min(n / (E[o] TPOT), KV, tokens)",
+            f"min(n / ({plain(facts.output)} x {seconds(target)}), {plain(found.kv)}, {plain(found.tokens)})",
+            rate,
+            holds="an upper bound for open arrivals, whose batch varies",
+        ),
+    )
+    return Section("Objective", said, rows)

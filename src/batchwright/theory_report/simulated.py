@@ -1,0 +1,97 @@
+"""The runs beside the formulas: the load itself, and the same lengths all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from batchwright.comparison import run
+from batchwright.cost import CostModel
+from batchwright.interval import Interval, section_interval, series_interval, t_interval
+from batchwright.limits import Limits
+from batchwright.policies import Dynamic, Static, Vllm
+from batchwright.policies.check import DEFAULT_BATCH
+from batchwright.run import Run
+from batchwright.theory_report.facts import Facts
+from batchwright.workload import Workload
+
+SATURATED = 5_000  # requests of a saturated run, drawn from the lengths of the load
+DRAWS = 5  # of lengths, for the gain
+DRAWN = 2_000  # requests of each
+SECTIONS = 20
+
+
+class Simulated:
+    """Runs, made when they are asked for.
+
+    `vllm`, `static`, `dynamic`: the policies whose formulas are shown; `size`, `dynamic_size`: their batches.
+    """
+
+    def __init__(
+        self, load: Workload, facts: Facts, cost: CostModel, limits: Limits, policies: Sequence[Any]
+    ) -> None:
+        self.load, self.facts, self.cost, self.limits = load, facts, cost, limits
+        self.vllm = _first(policies, Vllm, Vllm())
+        self.static = replace(_first(policies, Static, Static()), streamed=False)
+        self.dynamic = _first(policies, Dynamic, Dynamic())
+        if isinstance(self.static.batch_size, str):
+            self.static = replace(self.static, batch_size=None)
+        self.size = self.static.batch_size or min(DEFAULT_BATCH, limits.max_num_seqs)
+        self.dynamic_size = self.dynamic.max_batch_size or min(DEFAULT_BATCH, limits.max_num_seqs)
+
+    def run(self, policy: Any, load: Workload | None = None, cost: CostModel | None = None) -> Run:
+        """One run; by default of the load itself, at its own cost."""
+        return run("theory", policy, load or self.load, cost or self.cost, self.limits)
+
+    def at_once(self, count: int, seed: int = 0) -> Workload:
+        """`count` requests at time 0, drawn from those that are served."""
+        random = np.random.Generator(np.random.PCG64(seed))
+        rows = random.integers(0, len(self.facts.outputs), count)
+        served = np.flatnonzero(self.load.prompt < self.limits.longest)[rows]
+        limits = self.load.max_tokens[served]
+        prompts, outputs = self.facts.prompts[rows], self.facts.outputs[rows]
+        name = self.load.name
+        return Workload.from_columns(np.zeros(count), prompts, outputs, max_tokens=limits, name=name)
+
+    def saturated_rate(self, policy: Any) -> Interval:
+        """Requests/s while always somebody waits: the first tenth and the last drain are left out."""
+        found = self.run(policy, self.at_once(SATURATED)).requests()
+        last = float(np.nanmax(found["first_token_s"]))
+        edges = np.linspace(0.1 * last, 0.95 * last, SECTIONS + 1)
+        parts = np.diff(np.searchsorted(np.sort(found["finished_s"]), edges)) / np.diff(edges)
+        return section_interval(float(parts.mean()), parts.tolist())
+
+    def batch_seconds(self, policy: Static, size: int) -> Interval:
+        """Seconds of one full static batch."""
+        ends = np.unique(self.run(policy, self.at_once(SATURATED // size * size)).requests()["finished_s"])
+        return series_interval(np.diff(np.concatenate(([0.0], ends))))
+
+    def gain(self, count: int, draws: int, cost: CostModel | None = None) -> Interval:
+        """Time of static over time of continuous - 1, both with `size` slots, over draws of the lengths."""
+        slots = Vllm(max_num_seqs=self.size, async_scheduling=False)
+        ratios = []
+        for seed in range(draws):
+            load = self.at_once(count, seed)
+            static = self.run(Static(self.size, padded=False), load, cost).summary.duration
+            served = self.run(slots, load, cost).summary.duration
+            ratios.append(static / served - 1)
+        return t_interval(ratios)
+
+    def longest(self, size: int) -> Interval:
+        """E[max of `size`] / E[o], over batches of requests as they come."""
+        outputs = self.facts.outputs
+        whole = outputs[: len(outputs) // size * size].reshape(-1, size)
+        return series_interval(whole.max(axis=1) / self.facts.output)
+
+    @cached_property
+    def continuous(self) -> Run:
+        """vLLM's policy on the load."""
+        return self.run(self.vllm)
+
+
+def _first(policies: Sequence[Any], kind: type, default: Any) -> Any:
+    return next((policy for policy in policies if isinstance(policy, kind)), default)
