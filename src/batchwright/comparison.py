@@ -20,7 +20,7 @@ from batchwright.limits import Limits
 from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
 from batchwright.replications import Estimates, check_repeat, loads, method_of, num_loads
-from batchwright.report import WIDTH, remarks, tables, text
+from batchwright.report import WIDTH, prose, tables, text
 from batchwright.report_json import as_json
 from batchwright.run import Run
 from batchwright.simulator import Simulator
@@ -78,9 +78,9 @@ class Runs(Mapping[str, Run]):
         return self.estimates.winner(metric)
 
     def table(self) -> str:
-        """The numbers side by side, as text."""
+        """The numbers side by side, what they alone do not say, and one paragraph, as text."""
         parts = [text(part) for part in tables(self.estimates, WIDTH, self.slo is not None)]
-        return "\n".join(["\n\n".join(parts), *remarks(self.estimates)])
+        return "\n\n".join([*parts, prose(self.estimates, WIDTH)])
 
     def to_json(self) -> dict[str, Any]:
         """The numbers, with units in the names; the schema is in docs/json.md."""

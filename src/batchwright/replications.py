@@ -80,6 +80,11 @@ class Estimates:
     digest: str
 
     @property
+    def is_steady(self) -> bool:
+        """Do requests come one after the other?  Where all come at once, parts of a run are not alike."""
+        return next(iter(self.runs.values())).span > 0
+
+    @property
     def num_loads(self) -> int:
         """Loads that were run; in a bootstrap the first is the trace itself."""
         return len(next(iter(self.values.values())))
@@ -95,7 +100,7 @@ class Estimates:
             return self._spread([values[metric] for values in self.values[policy]])
         value = self.values[policy][0][metric]
         series = self._series(policy, metric)
-        if series is None:
+        if series is None or not self.is_steady:
             return around(value, nan)
         found = series_interval(series, metric.rpartition(".")[2])
         return around(value, found.half)
@@ -106,7 +111,7 @@ class Estimates:
             pairs = zip(self.values[a], self.values[b], strict=True)
             return self._spread([x[metric] - y[metric] for x, y in pairs])
         mine, other = self._series(a, metric), self._series(b, metric)
-        if mine is None or other is None:
+        if mine is None or other is None or not self.is_steady:
             return around(self.values[a][0][metric] - self.values[b][0][metric], nan)
         return paired_interval(mine, other, metric.rpartition(".")[2])
 

@@ -6,11 +6,15 @@ Nothing that does not apply is shown as 0: it is `n/a`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from io import StringIO
+from textwrap import fill
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from batchwright.explain import paragraph
 from batchwright.figures import (
     Unit,
+    amount,
     count,
     plain_unit,
     seconds,
@@ -23,6 +27,7 @@ from batchwright.metrics import STATISTICS
 from batchwright.replications import Estimates, is_ranked
 from batchwright.run import Run
 from batchwright.saturation import UNCLEAR
+from batchwright.slo import Slo
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,10 +39,11 @@ CAPTION: Final = (
     "Clients of a batch that is not streamed see all tokens when it ends: TTFT = E2E, no TPOT, no ITL."
 )
 METHODS: Final = {
-    "sections": "± is half of the 95 % interval, from 20 consecutive parts of this one run",
+    "sections": "± is half of the 95 % interval, from 20 parts of this one run; --repeat is surer",
     "replications": "± is half of the 95 % interval, over {count} loads made with other seeds",
     "bootstrap": "± is half of the 95 % interval, over {count} resamples of the trace",
 }
+AT_ONCE: Final = "All requests come at once, so one run tells no interval; --repeat runs more loads."
 WINNER: Final = "* better than every other policy: the paired 95 % interval of each difference excludes 0"
 
 
@@ -106,11 +112,10 @@ def table(estimates: Estimates, names: Sequence[str], has_slo: bool = False) -> 
             result.add_row(row.title, *_cells(estimates, row, names))
         result.add_section()
     runs = [estimates.runs[name] for name in names]
-    for title, cells in _slots(runs):
-        result.add_row(title, *cells)
-    result.add_section()
-    for title, cells in _counts(runs):
-        result.add_row(title, *cells)
+    for rows in (_slots(runs), _fairness(runs), _counts(runs)):
+        for title, cells in rows:
+            result.add_row(title, *cells)
+        result.add_section()
     return result
 
 
@@ -131,7 +136,7 @@ def tables(estimates: Estimates, width: int, has_slo: bool = False) -> Iterator[
 def remarks(estimates: Estimates) -> list[str]:
     """What the numbers alone do not say."""
     runs = estimates.runs
-    found = [METHODS[estimates.method].format(count=estimates.num_replications)]
+    found = [_method(estimates)]
     if any(estimates.winner(row.metric) for group in (*GROUPS, OBJECTIVES) for row in group):
         found.append(WINNER)
     if estimates.skip:
@@ -146,6 +151,39 @@ def remarks(estimates: Estimates) -> list[str]:
     found += [f"{name} is past saturation: {it.text}" for name, it in verdicts.items() if it.is_saturated]
     found += [f"{name}: {it.text}" for name, it in verdicts.items() if it.kind == UNCLEAR]
     return found
+
+
+def prose(estimates: Estimates, width: int) -> str:
+    """The remarks, a line each, and then the paragraph, in lines of `width` characters."""
+    lines = [*remarks(estimates), "", paragraph(estimates.runs)]
+    return "\n".join(fill(line, width, break_long_words=False, break_on_hyphens=False) for line in lines)
+
+
+def _method(estimates: Estimates) -> str:
+    if estimates.method == "sections" and not estimates.is_steady:
+        return AT_ONCE
+    return METHODS[estimates.method].format(count=estimates.num_replications)
+
+
+def window_table(run: Run, length: float, slo: Slo | None = None) -> Table:
+    """A row per window of `length` seconds of arrivals.  Raises InputError on too many."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title_justify="left")
+    result.title = Text(f"{run.name}, times in seconds")
+    titles = ["from", "\ncame", "tokens\n/s", "\nwaiting", "TTFT\nP50", "\nP90", "\nP99"]
+    titles += ["TPOT\nP99", "E2E\nP99", *(["SLO\nmet"] if slo is not None else [])]
+    for title in titles:
+        result.add_column(title, justify="right", no_wrap=True)
+    for window in run.windows(length, slo):
+        cells = [str(timedelta(seconds=round(window.start))), count(window.num_requests)]
+        cells += [amount(window.output_throughput), count(window.waiting)]
+        times = (window.ttft.p50, window.ttft.p90, window.ttft.p99, window.tpot.p99, window.e2e.p99)
+        cells += [amount(value) for value in times]
+        result.add_row(*cells, *([share(window.attainment)] if slo is not None else []))
+    return result
 
 
 def text(result: Table, width: int = WIDTH) -> str:
@@ -172,6 +210,20 @@ def _slots(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """Where the slot-seconds of the first load went; they sum to 100 %."""
     shares = [run.slots.shares for run in runs]
     return [(title, [share(part[name]) for part in shares]) for name, title in SLOTS.items()]
+
+
+def _fairness(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """Between the clients of the first load, where it has some."""
+    if runs[0].load.client is None:
+        return []
+    found = [run.fairness for run in runs]
+    return [
+        ("clients", [count(one.num_clients) for one in found]),
+        ("clients starved", [count(one.num_starved) for one in found]),
+        ("Jain index", [amount(one.jain) for one in found]),
+        ("slowdown mean", [amount(one.mean_slowdown) for one in found]),
+        ("slowdown max", [amount(one.max_slowdown) for one in found]),
+    ]
 
 
 def _counts(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:

@@ -9,6 +9,7 @@ from math import isnan
 from typing import Any, Final
 
 from batchwright.estimates import SPREADS
+from batchwright.explain import paragraph
 from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.metrics import STATISTICS, number
@@ -51,6 +52,7 @@ def as_json(load: Workload, limits: Limits, estimates: Estimates, slo: Slo | Non
         "loads_sha256": estimates.digest,
         "num_warm_up_requests": estimates.skip,
         "notes": [run.note for run in runs.values() if run.note],
+        "paragraph": paragraph(runs),
         "policies": {name: _policy(name, run, estimates) for name, run in runs.items()},
         "winners": {key_of(metric): estimates.winner(metric) for metric in RANKED},
         "differences": {f"{b} - {a}": _differences(b, a, estimates) for a, b in combinations(runs, 2)},
@@ -76,6 +78,7 @@ def _policy(name: str, run: Run, estimates: Estimates) -> dict[str, Any]:
         **{metric: _spread(name, metric, estimates) for metric in SPREADS},
         "slots": run.slots.to_json(),
         "saturation": run.saturation().to_json(),
+        "fairness": run.fairness.to_json(),
         "intervals": dict(_intervals(name, estimates)),
         "per_load": {} if estimates.num_loads == 1 else dict(_per_load(name, estimates)),
     }

@@ -4,6 +4,7 @@
     summary.json  the numbers of the comparison, as `--json` prints them
     requests      a row per policy and request   (Parquet with polars, else gzipped CSV)
     steps         a row per policy and step
+    clients       a row per policy and client, where the load names clients
 
 A folder is made beside its place and renamed when it is whole, so that one that is there is whole.
 The same scenario and seed give the same bytes.
@@ -61,6 +62,8 @@ def write(
         (part / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         write_columns(part / "requests", _stacked({name: run.requests() for name, run in runs.items()}))
         write_columns(part / "steps", _stacked({name: run.steps() for name, run in runs.items()}))
+        if all(run.load.client is not None for run in runs.values()):
+            write_columns(part / "clients", _stacked({name: run.clients() for name, run in runs.items()}))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from batchwright.cli.progress import progress
 from batchwright.comparison import Runs
 from batchwright.comparison import compare as compare_policies
 from batchwright.durations import duration
-from batchwright.report import NARROWEST, remarks, tables
+from batchwright.report import NARROWEST, prose, tables, window_table
 from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
 
@@ -35,6 +35,10 @@ def compare(scenario: Scenario, output: Output) -> None:
     runs = _run(prepared)
     notes = [*prepared.notes, *(found.note for found in runs.values() if found.note)]
     summary = {**runs.to_json(), "cost": prepared.cost_name, "notes": notes}
+    if window is not None:
+        summary["windows"] = {
+            name: [one.to_json() for one in found.windows(window, runs.slo)] for name, found in runs.items()
+        }
     if output.folder is not None:
         run_folder.write(output.folder, prepared.resolved(), summary, runs, output.force)
     if output.as_json:
@@ -67,5 +71,8 @@ def _print(runs: Runs, notes: list[str], window: float | None) -> None:
         console.print(f"  {note}")
     for part in tables(runs.estimates, console.width, runs.slo is not None):
         console.print(part)
-    for line in remarks(runs.estimates):
-        console.print(line)
+    console.print(prose(runs.estimates, console.width))
+    if window is not None:
+        for found in runs.values():
+            console.print()
+            console.print(window_table(found, window, runs.slo))
