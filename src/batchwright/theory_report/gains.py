@@ -6,12 +6,12 @@ from math import inf
 
 from batchwright.cost import Constant, CostModel, Hosted
 from batchwright.errors import InputError
-from batchwright.limits import Limits
+from batchwright.limits import UNLIMITED, Limits
 from batchwright.slo import Slo
 from batchwright.theory import continuous, gain, overhead, slo
 from batchwright.theory.expected_max import expected_max
 from batchwright.theory.lengths import mean, residual
-from batchwright.theory_report.asked import Ceilings
+from batchwright.theory_report.asked import Ceilings, largest_batch
 from batchwright.theory_report.batches import batch_of
 from batchwright.theory_report.facts import Facts
 from batchwright.theory_report.quantity import Quantity, Section, plain, quantity, seconds
@@ -158,38 +158,66 @@ def host_section(facts: Facts, step: LinearStep, cost: CostModel, limits: Limits
     return Section("Scheduler", (said,), rows)
 
 
-def slo_section(facts: Facts, step: LinearStep, limits: Limits, found: Ceilings, given: Slo) -> Section:
-    """The largest batch, and the rate, that keep the TPOT of `given`."""
-    if given.tpot is None:
-        return Section("Objective", ("the SLO has no TPOT, which is what bounds a batch",), ())
-    target, each = given.tpot, step.work(facts) / facts.output
-    said = (f"TPOT of {seconds(target)} in the mean; TTFT is bounded by the load, see Continuous",)
+def batch_section(
+    facts: Facts, step: LinearStep, limits: Limits, found: Ceilings, objective: Slo | None
+) -> Section:
+    """The largest batch that the limits hold, and that a TPOT allows: requests/s grow with the batch."""
+    each, most = step.work(facts) / facts.output, largest_batch(facts, limits)
+    held = "" if limits.blocks == UNLIMITED else f", {plain(limits.blocks * limits.block_size)} x "
+    held += f"{plain(facts.output)} / {plain(facts.area)}" if held else ""
+    rows = [
+        quantity(
+            "largest_batch",
+            "largest batch that slots and KV cache hold",
+            "requests",
+            "min(c, M E[o] / E[g])",
+            f"min({limits.max_num_seqs}{held})",
+            lambda: most,
+            holds="the best for requests/s: they grow with the batch as long as a step has a base",
+        ),
+        quantity(
+            "largest_batch_tpot_s",
+            "TPOT with it",
+            "s",
+            "base + n work / E[o]",
+            f"{seconds(step.base)} + {most} x {seconds(each)}",
+            lambda: step.base + most * each,
+            holds="full all the time, prompts coming as requests end",
+        ),
+    ]
+    if objective is not None and objective.tpot is not None:
+        rows += _objective(facts, step, most, found, objective.tpot)
+    return Section("Best batch", (), tuple(rows))
 
-    def most() -> int:
-        return min(slo.residents_for_tpot(target, step.base, each), limits.max_num_seqs)
+
+def _objective(facts: Facts, step: LinearStep, most: int, found: Ceilings, target: float) -> list[Quantity]:
+    each = step.work(facts) / facts.output
+
+    def allowed() -> int:
+        return min(slo.residents_for_tpot(target, step.base, each), most)
 
     def rate() -> float:
-        return min(slo.rate_for_tpot(most(), facts.output, target), found.kv, found.tokens)
+        n = allowed()
+        return min(slo.rate_for_tpot(n, facts.output, step.base + n * each), found.least)
 
-    rows = (
+    return [
         quantity(
-            "slo_residents",
-            "most running requests",
+            "slo_batch",
+            f"largest batch with a TPOT of {seconds(target)}",
             "requests",
-            "min(floor((TPOT - base) / (work / E[o])), c)",
-            f"min(floor(({seconds(target)} - {seconds(step.base)}) / {seconds(each)}), "
-            f"{limits.max_num_seqs})",
-            most,
-            holds="a full batch all the time; the largest batch is the best, since requests/s grow with it",
+            "min(floor((TPOT - base) / (work / E[o])), largest)",
+            f"min(floor(({seconds(target)} - {seconds(step.base)}) / {seconds(each)}), {most})",
+            allowed,
+            holds="set max_num_seqs to it; TTFT is bounded by the load, see Continuous",
         ),
         quantity(
             "slo_rate",
-            "requests/s that they finish",
+            "requests/s that it finishes",
             "requests/s",
-            "min(n / (E[o] TPOT), KV, tokens)",
-            f"min(n / ({plain(facts.output)} x {seconds(target)}), {plain(found.kv)}, {plain(found.tokens)})",
+            "min(n / (E[o] (base + n work / E[o])), ceilings)",
+            f"min(n / ({plain(facts.output)} x ({seconds(step.base)} + n x {seconds(each)})), "
+            f"{plain(found.least)})",
             rate,
             holds="an upper bound for open arrivals, whose batch varies",
         ),
-    )
-    return Section("Objective", said, rows)
+    ]
