@@ -156,7 +156,7 @@ def _slots(facts: Facts, step: LinearStep, limits: Limits, found: Ceilings) -> Q
         "c / (E[o] base + c work)",
         f"{c} / ({plain(facts.output)} x {seconds(step.base)} + {c} x {seconds(work)})",
         lambda: found.slots,
-        holds="exact for a linear step while every slot is taken",
+        holds="exact for a linear step while every slot is taken, and prompts that fit one step",
     )
 
 

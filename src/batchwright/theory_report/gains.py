@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from batchwright.cost import Constant, CostModel, Hosted
+from batchwright.cost import CostModel, Hosted
 from batchwright.errors import InputError
 from batchwright.limits import UNLIMITED, Limits
 from batchwright.slo import Slo
@@ -61,7 +61,7 @@ def _decode_only(facts: Facts, size: int, runs: Simulated) -> Quantity:
         "E[max of B] / E[o] - 1",
         f"{plain(longest)} / {plain(facts.output)} - 1",
         lambda: gain.saturated_gain(facts.law, size),
-        runs.gain(DRAWN, DRAWS, Constant(1.0)),
+        runs.gain(DRAWN, DRAWS, is_free=True),
         "the most that lengths alone can give",
     )
 
@@ -81,7 +81,7 @@ def _few(facts: Facts, size: int, runs: Simulated) -> Quantity:
         if size < few
         else f"{plain(static)} / {plain(served)} - 1",
         lambda: gain.gain_at_once(facts.law, few, size),
-        runs.gain(few, MANY, Constant(1.0)),
+        runs.gain(few, MANY, is_free=True),
         "R: tokens that a resident has left at a random step; nothing to gain up to B requests",
     )
 

@@ -112,7 +112,7 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 def _three(number: float, unit: str) -> str:
     if unit in ("share", "gain"):
         return f"{number:+.1f}" if unit == "gain" else f"{number:.1f}"
-    if abs(number) >= 999.5 or (unit == "requests" and number == int(number)):
+    if abs(number) >= 999.5 or (unit == "requests" and number % 1 == 0):
         return f"{number:,.0f}"
     return f"{number:#.3g}".rstrip(".") if abs(number) >= 1e-3 else f"{number:.0f}"
 
