@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from batchwright.history import EngineStep, Stay, stays, steps
-from batchwright.log import DROPPED, PREEMPTED
+from batchwright.log import DROPPED
 from batchwright.run import Run
 from batchwright.step import Step
 
@@ -34,6 +34,8 @@ def step_spans(run: Run, stretch: object) -> list[tuple[float, float]]:
 
 
 def decode_ticks(run: Run, stay: Stay) -> list[int]:
+    if stay.since < 0:
+        return []
     flat = run.log.column("held")
     held = {flat[i] for i in range(0, len(flat), 2) if flat[i + 1] == stay.seat}
     paused = set(run.log.column("paused"))
@@ -52,7 +54,3 @@ def token_times(run: Run, stretch: object) -> dict[int, list[float]]:
         if stay.since >= 0:
             times[stay.id] += [spans[tick][1] for tick in (stay.since - 1, *decode_ticks(run, stay))]
     return times
-
-
-def num_preempted(run: Run) -> int:
-    return sum(stay.how == PREEMPTED for stay in stays(run.log))

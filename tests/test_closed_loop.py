@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from math import inf
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,6 +19,7 @@ from batchwright.log import STAY
 from batchwright.policies import Dynamic, Orca, Static, Vllm
 from batchwright.request import CANCELLED, FINISHED
 from strategies import GRID, for_every_seed, limits_of, requests_of, timed_workload
+from test_modes import IS_COMPILED, ROOT, python
 
 Load = dict[str, Any]
 LINEAR = Linear(2**-2, 2**-10, 2**-7, 2**-13, 2**-16)  # reference.linear(): its sums are exact
@@ -166,6 +169,21 @@ def test_followers_come_a_think_time_after_the_end_that_their_client_saw(seed: i
         assert requests[index].arrival == requests[request["after"]].finished + request["think"]
     simulator.batch.check()
     assert simulator.batch.draining
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="the core is interpreted: there is no other to compare with")
+def test_compiled_closed_loops_give_the_bits_of_interpreted_ones() -> None:
+    assert python(str(Path(__file__)), PYTHONPATH=str(ROOT / "src")).split() == [digest()]
+
+
+def digest() -> str:
+    """Of many runs, with costs whose sums are not exact."""
+    found = sha256()
+    for seed in range(60):
+        for name in POLICIES:
+            simulator, requests = run(name, closed_workload(seed), Linear(0.0043, 3.1e-5, 1.7e-4, 1.3e-6))
+            found.update(repr((times(requests), recorded(simulator))).encode())
+    return found.hexdigest()
 
 
 # --- tiny loops ---------------------------------------------------------------------------------
@@ -344,3 +362,7 @@ def test_throughput_times_cycle_time_is_the_number_of_clients(
     cycles = sum(r.finished - r.arrival + think for r in done) / len(done)
     assert len(done) / horizon * cycles == pytest.approx(num_clients, rel=0.02)
     assert max(r.finished for r in clients.made) < inf
+
+
+if __name__ == "__main__":
+    print(digest())

@@ -36,6 +36,8 @@ LAYERS: dict[str, set[str]] = {
     "workload": WORK,
     "metrics": WORK,
     "durations": BASE,
+    "columns_file": BASE,
+    "figures": BASE | {"interval"},
     "interval": BASE | {"metrics"},
     "slo": BASE | {"metrics", "durations"},
     "theory": WORK,
@@ -56,11 +58,16 @@ CORE = {
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
     {"cluster", "run", "conformance", "summary", "estimates", "saturation", "slots", "windows", "fairness"},
-    {"planner", "explain"},
-    {"report"},
+    {"ticks", "phases"},
+    {"drawing", "export"},
+    {"planner", "explain", "replications"},
+    {"report", "report_json"},
     {"comparison"},
+    {"article", "published"},
     {"theory_report"},
     {"scenario"},
+    {"run_folder"},
+    {"run_difference"},
     {"cli", "server"},
     {"__init__", "__main__"},
 ]

@@ -13,14 +13,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batchwright as bw
-from batchwright.report import CAPTION, _amount, _seconds, _share, table, text
+from batchwright.figures import (
+    Unit,
+    amount,
+    plain_unit,
+    seconds,
+    seconds_unit,
+    share,
+    share_unit,
+    with_interval,
+)
+from batchwright.interval import Interval, around
+from batchwright.metrics import STATISTICS
+from batchwright.report import CAPTION, table, text
+from batchwright.report_json import NAMES, SPREADS
 from batchwright.workload import Workload
 from strategies import for_every_seed
 
+LABELS = {"mean": "mean", "p50": "P50", "p90": "P90", "p95": "P95", "p99": "P99"}
+TIMES = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
 ROWS = [
-    "output tokens/s", "total tokens/s", "TTFT mean", "TTFT P50", "TTFT P99", "TPOT mean", "TPOT P50",
-    "TPOT P99", "E2E mean", "E2E P50", "E2E P99", "preemptions", "mean batch", "KV occupancy mean",
-    "KV occupancy peak", "prefix cache hits", "rejected", "cut at max_model_len", "finished", "duration",
+    "output tokens/s", "total tokens/s", "requests/s",
+    *(f"{title} {label}" for title in TIMES for label in LABELS.values()),
+    "E2E per token mean", "E2E per token P99", "mean batch", "peak batch", "KV occupancy mean",
+    "KV occupancy peak", "prefix cache hits", "slots: prefill", "slots: decode", "slots: padding",
+    "slots: held", "slots: idle, some wait", "slots: idle, none wait", "preemptions", "rejected",
+    "cut at max_model_len", "finished", "duration",
 ]  # fmt: skip
 NAN = float("nan")
 
@@ -57,29 +75,44 @@ def test_the_table_has_a_column_per_policy_and_a_row_per_metric() -> None:
     assert list(cells(printed, runs)) == ROWS
 
 
-def test_the_cells_are_the_numbers_of_the_summaries() -> None:
+def test_the_cells_are_the_numbers_of_the_estimates() -> None:
     runs = runs_of(TWO, num_kv_blocks=40)
     found = cells(runs.table(), runs)
-    for place, run in enumerate(runs.values()):
-        summary = run.summary
-        row = {title: values[place] for title, values in found.items()}
+    for place, (name, run) in enumerate(runs.items()):
+        summary, values = run.summary, runs.estimates.values[name][0]
+        row = {title: cells[place].removesuffix(" *").partition(" ±")[0] for title, cells in found.items()}
         assert row["finished"] == str(summary.num_finished) and row["rejected"] == str(summary.num_rejected)
         assert row["preemptions"] == str(summary.num_preemptions)
-        assert row["output tokens/s"] == _amount(summary.output_throughput)
-        assert row["total tokens/s"] == _amount(summary.total_throughput)
-        assert row["mean batch"] == _amount(summary.mean_batch)
-        assert row["duration"] == _seconds(summary.duration)
-        assert row["KV occupancy mean"] == f"{100 * summary.kv_occupancy:.1f}%"
-        assert row["KV occupancy peak"] == f"{100 * summary.kv_peak:.1f}%"
+        assert row["output tokens/s"] == amount(values["output_throughput"])
+        assert row["mean batch"] == amount(values["mean_batch"])
+        assert row["duration"] == seconds(summary.duration)
+        assert row["KV occupancy mean"].rstrip("%") == f"{100 * summary.kv_occupancy:.1f}"
         assert row["prefix cache hits"] == "n/a"
-        for title, spread in (("TTFT", summary.ttft), ("TPOT", summary.tpot), ("E2E", summary.e2e)):
-            values = [row[f"{title} {name}"] for name in ("mean", "P50", "P99")]
-            assert values == [_seconds(value) for value in (spread.mean, spread.p50, spread.p99)]
+        for title, metric in TIMES.items():
+            for statistic, label in LABELS.items():
+                shown = seconds(values[f"{metric}.{statistic}"])
+                assert row[f"{title} {label}"].split()[0] == shown.split()[0]
+
+
+def test_what_serves_better_beyond_doubt_is_marked_and_nothing_else() -> None:
+    random = np.random.default_rng(5)
+    load = Workload.from_columns(
+        np.arange(400) / 4, random.integers(1, 200, 400), random.integers(1, 40, 400), name="long"
+    )
+    runs = bw.compare(load, bw.Constant(0.02), bw.Limits(), {"static": "static(4)", "vllm": "vllm"})
+    found = cells(runs.table(), runs)
+    assert runs.winner("ttft_s.mean") == "vllm"
+    assert found["TTFT mean"][1].endswith(" *") and not found["TTFT mean"][0].endswith("*")
+    assert "* better than every other policy" in runs.table()
+    marked = {title for title, values in found.items() if any(value.endswith("*") for value in values)}
+    assert marked and not marked & {"mean batch", "finished", "duration", "KV occupancy mean"}
+    same = bw.compare(load, bw.Constant(0.02), bw.Limits(), {"a": "vllm", "b": "vllm"})
+    assert "*" not in same.table()
 
 
 def test_what_is_not_applicable_is_said_so_and_explained() -> None:
     found = cells(plain_runs.table(), plain_runs)
-    for title in ("TPOT mean", "TPOT P50", "TPOT P99"):
+    for title in ("TPOT mean", "TPOT P50", "TPOT P99", "ITL mean", "ITL P95"):
         assert found[title][0] == "n/a" and found[title][1].endswith("ms")
     assert found["KV occupancy mean"] == found["KV occupancy peak"] == ["n/a", "n/a"]
     assert CAPTION in " ".join(plain_runs.table().split())
@@ -88,7 +121,7 @@ def test_what_is_not_applicable_is_said_so_and_explained() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 110, 200])
 def test_no_line_is_wider_than_asked(width: int) -> None:
-    lines = text(table(plain_runs), width).splitlines()
+    lines = text(table(plain_runs.estimates, list(plain_runs)), width).splitlines()
     assert max(map(len, lines)) <= width
     assert all(line == line.rstrip() for line in lines)
 
@@ -126,7 +159,7 @@ def test_the_table_of_a_run_in_which_nobody_is_served_is_not_applicable() -> Non
     assert list(found) == ROWS
     assert found["rejected"] == ["40", "40"] and found["finished"] == ["0", "0"]
     counts = {"preemptions", "rejected", "cut at max_model_len", "finished"}
-    assert all(found[title] == ["n/a", "n/a"] for title in ROWS if title not in counts)
+    assert all(found[title] == ["n/a", "n/a"] for title in ROWS if title not in counts), found
 
 
 # --- one value ---------------------------------------------------------------------------
@@ -139,13 +172,13 @@ def test_the_table_of_a_run_in_which_nobody_is_served_is_not_applicable() -> Non
      (123456.7, "123,457 s"), (NAN, "n/a")],
 )  # fmt: skip
 def test_seconds_are_shown_with_three_digits(value: float, shown: str) -> None:
-    assert _seconds(value) == shown
+    assert seconds(value) == shown
 
 
 @settings(derandomize=True, deadline=None, database=None)
 @given(st.floats(1e-6, 1e6))
 def test_a_time_that_is_shown_is_within_half_a_percent_and_never_in_exponents(value: float) -> None:
-    number, unit = _seconds(value).split()
+    number, unit = seconds(value).split()
     assert "e" not in number
     read = float(number.replace(",", "")) * {"s": 1.0, "ms": 1e-3}[unit]
     assert read == pytest.approx(value, rel=5.1e-3)
@@ -154,7 +187,7 @@ def test_a_time_that_is_shown_is_within_half_a_percent_and_never_in_exponents(va
 @settings(derandomize=True, deadline=None, database=None)
 @given(st.floats(1e-3, 1e7))
 def test_an_amount_that_is_shown_is_within_half_a_percent_and_never_in_exponents(value: float) -> None:
-    shown = _amount(value)
+    shown = amount(value)
     assert "e" not in shown
     assert float(shown.replace(",", "")) == pytest.approx(value, rel=5.1e-3)
 
@@ -163,7 +196,24 @@ def test_an_amount_that_is_shown_is_within_half_a_percent_and_never_in_exponents
     ("value", "shown"), [(0.0, "0.0%"), (0.1234, "12.3%"), (1.0, "100.0%"), (NAN, "n/a")]
 )
 def test_shares_are_shown_as_per_cent(value: float, shown: str) -> None:
-    assert _share(value) == shown
+    assert share(value) == shown
+
+
+@settings(derandomize=True, deadline=None, database=None)
+@given(st.floats(1e-5, 1e6), st.floats(0, 2), st.sampled_from([seconds_unit, plain_unit, share_unit]))
+def test_an_interval_is_shown_beside_its_value_in_one_unit(value: float, part: float, unit: Unit) -> None:
+    shown = with_interval(around(value, value * part), unit)
+    number, half = shown.replace(",", "").rstrip("ms% ").split(" ±")
+    size = unit(value)[0]
+    places = len(number.partition(".")[2])
+    assert float(number) * size == pytest.approx(value, rel=5.1e-3 if unit is not share_unit else 1, abs=6e-4)
+    assert float(half) * size == pytest.approx(value * part, abs=0.51 * size / 10**places)
+
+
+def test_an_interval_that_is_not_known_is_left_out() -> None:
+    assert with_interval(around(0.25, NAN), seconds_unit) == "250 ms"
+    assert with_interval(around(0.25, NAN), share_unit) == "25.0%"
+    assert with_interval(Interval(value=NAN, low=NAN, high=NAN), plain_unit) == "n/a"
 
 
 # --- JSON --------------------------------------------------------------------------------
@@ -186,31 +236,31 @@ def test_json_has_no_nan_and_only_plain_values(seed: int) -> None:
 
 
 @pytest.mark.parametrize("limits", [{}, {"num_kv_blocks": 40}], ids=["no memory", "memory"])
-def test_json_says_null_exactly_where_the_summary_is_not_applicable(limits: dict[str, int]) -> None:
+def test_json_says_null_exactly_where_an_estimate_is_not_applicable(limits: dict[str, int]) -> None:
     runs = runs_of(TWO, **limits)
     found = runs.to_json()["policies"]
     for name, run in runs.items():
-        row, summary = found[name], run.summary
-        values = {
-            "duration_s": summary.duration,
-            "output_throughput_tokens_per_s": summary.output_throughput,
-            "total_throughput_tokens_per_s": summary.total_throughput,
-            "mean_batch_requests": summary.mean_batch,
-            "kv_occupancy_mean": summary.kv_occupancy,
-            "kv_occupancy_peak": summary.kv_peak,
-            "prefix_cache_hit_rate": summary.hit_rate,
-        }
-        for metric, spread in (("ttft_s", summary.ttft), ("tpot_s", summary.tpot), ("e2e_s", summary.e2e)):
-            values |= {
-                (metric, statistic): getattr(spread, statistic) for statistic in ("mean", "p50", "p99")
-            }
-        for key, value in values.items():
-            shown = row[key] if isinstance(key, str) else row[key[0]][key[1]]
-            assert shown is None if np.isnan(value) else shown == value, key
+        row, summary, values = found[name], run.summary, runs.estimates.values[name][0]
+        for metric, key in NAMES.items():
+            assert row[key] is None if np.isnan(values[metric]) else row[key] == values[metric], key
+        for metric in SPREADS:
+            for statistic in STATISTICS:
+                value, shown = values[f"{metric}.{statistic}"], row[metric][statistic]
+                assert shown is None if np.isnan(value) else shown == value, (metric, statistic)
         counts = ("num_requests", "num_finished", "num_rejected", "num_cut", "num_preemptions", "num_steps")
         assert {key: row[key] for key in counts} == {key: getattr(summary, key) for key in counts}
-        assert len(row) == len(counts) + 7 + 3
-    assert found["static"]["tpot_s"] == {"mean": None, "p50": None, "p99": None}
+    assert found["static"]["tpot_s"] == dict.fromkeys(STATISTICS)
+
+
+def test_json_has_the_intervals_and_differences_of_the_estimates() -> None:
+    runs = runs_of(TWO)
+    found = runs.to_json()
+    mean = runs.estimates.interval("vllm", "e2e_s.mean")
+    assert found["policies"]["vllm"]["intervals"]["e2e_s.mean"] == [mean.low, mean.high]
+    gap = runs.difference("vllm", "static", "e2e_s.mean")
+    assert found["differences"]["vllm - static"]["e2e_s.mean"] == [gap.value, gap.low, gap.high]
+    assert found["winners"]["e2e_s.mean"] == runs.winner("e2e_s.mean")
+    assert "tpot_s.mean" not in found["differences"]["vllm - static"]
 
 
 def test_json_says_what_was_run() -> None:

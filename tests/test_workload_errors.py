@@ -173,14 +173,16 @@ def test_rows_are_lines_of_the_file_whatever_stands_between() -> None:
         (b"arrival,prompt,output\n0,1,\x001\n", "row 2: byte 0x00 is no UTF-8"),
         (b"arrival,prompt,output\n0,1,1\n1,1,\xff\n", "row 3: byte 0xff is no UTF-8"),
         ("arrival,prompt,output\n".encode("utf-16"), "row 1: byte 0xff is no UTF-8"),
-        (b"PAR1\x15\x04", "is a Parquet file"),
+        (b"PAR1\x15\x04", "is a Parquet file that is damaged or cut short"),
+        (b"PK\x03\x04\0", "is a zip file; unpack it"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer, not the data"),
         (gzip.compress(gzip.compress(b"x")), "row 1: byte 0x8b is no UTF-8"),
         (b"\x1f\x8b", "the gzip data is cut short"),
         (b"[1, 2]", "row 1: '[1, 2]' is no JSON object"),
         (b"[" * 100_000, "row 1: '[[[["),
         (
             b'{"timestamp": 0, "input_len": 1}',
-            "row 1: no key 'input_length', which a Mooncake trace has; did you",
+            "row 1: no prompt column; the columns are timestamp, input_len; is 'input_len' meant",
         ),
     ],
 )
@@ -191,7 +193,7 @@ def test_what_is_no_trace_is_refused(data: bytes, said: str) -> None:
 def test_titles_of_many_lines_or_letters_still_make_one_short_line() -> None:
     titles = ['"two\nlines"', "x" * 5000, *(f"c{i}" for i in range(1000))]
     message = error_of(",".join(titles) + "\n" + ",".join("0" * len(titles)))
-    assert message.startswith("row 1: no arrival column; the columns are two lines, xxxx")
+    assert message.startswith("row 1: no prompt column; the columns are two lines, xxxx")
     assert "and 982 more" in message
 
 
@@ -207,9 +209,11 @@ def test_titles_of_many_lines_or_letters_still_make_one_short_line() -> None:
             "no prompt column; the columns are arrival, a, output; name one prompt, prompt_tokens",
         ),
         (
-            "a,prompt,output",
-            "no arrival column; the columns are a, prompt, output; name one arrival, arrival_time",
+            "time,prompt,output",
+            "no arrival column; the columns are time, prompt, output; if 'time' is the arrival, call it",
         ),
+        ("arival,prompt,output", "no arrival column; the columns are arival, prompt, output; if 'arival' is"),
+        ("req_ts,prompt,output", "no arrival column; the columns are req_ts, prompt, output; if 'req_ts' is"),
         (
             "arrival,prompt,prompt_tokens",
             "the columns 'prompt' and 'prompt_tokens' both give the prompt; keep one",
@@ -219,7 +223,7 @@ def test_titles_of_many_lines_or_letters_still_make_one_short_line() -> None:
             "TIMESTAMP,ContextToken,GeneratedTokens",
             "no column 'ContextTokens', which an Azure trace has; did you mean",
         ),
-        ("0,100,20", "no arrival column; the columns are 0, 100, 20"),
+        ("0,100,20", "no prompt column; the columns are 0, 100, 20"),
     ],
 )
 def test_a_missing_or_doubled_column_names_what_there_is(header: str, said: str) -> None:
@@ -265,7 +269,7 @@ def test_a_path_that_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.M
         InputError, match=r"nope\.csv: no such file; give a trace file, or a built-in load: chat"
     ):
         Workload.open(tmp_path / "nope.csv")
-    with pytest.raises(InputError, match="is a directory; give one trace file"):
+    with pytest.raises(InputError, match="is a directory without client models"):
         Workload.open(tmp_path)
     with pytest.raises(InputError, match="cannot be read"):
         Workload.open("a\0b")

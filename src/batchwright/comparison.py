@@ -7,18 +7,24 @@ GPUs of a roofline hold, and the `max_model_len` that the load needs and the mod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any, Final
 
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, Hosted, Roofline
 from batchwright.errors import InputError, LimitError, nearest
+from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
-from batchwright.report import WIDTH, as_json, remarks, tables, text
+from batchwright.replications import Estimates, check_repeat, loads, method_of, num_loads
+from batchwright.report import WIDTH, prose, tables, text
+from batchwright.report_json import as_json
 from batchwright.run import Run
 from batchwright.simulator import Simulator
+from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
 SLICES = 200  # of the arrivals, after which progress is reported
@@ -26,6 +32,11 @@ SLICES = 200  # of the arrivals, after which progress is reported
 DEFAULTS: Final = {"static": "static", "dynamic": "dynamic", "continuous": "continuous"}
 
 Progress = Callable[[str, float], None]  # policy, share of the arrivals that have come
+Guard = Callable[[str], AbstractContextManager[None]]  # policy
+
+
+def _no_guard(policy: str) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class UnknownRunError(InputError, KeyError):
@@ -36,11 +47,16 @@ class UnknownRunError(InputError, KeyError):
 
 @dataclass(frozen=True)
 class Runs(Mapping[str, Run]):
-    """The runs of a comparison, by the name of the policy; `limits` are those that were used."""
+    """The runs of a comparison on its first load, by the name of the policy.
+
+    `limits`: those that were used.  `estimates`: of all loads that were run, with intervals.
+    """
 
     load: Workload
     limits: Limits
     runs: dict[str, Run]
+    estimates: Estimates
+    slo: Slo | None = None
 
     def __getitem__(self, name: str) -> Run:
         if name not in self.runs:
@@ -53,14 +69,22 @@ class Runs(Mapping[str, Run]):
     def __len__(self) -> int:
         return len(self.runs)
 
+    def difference(self, a: str, b: str, metric: str) -> Interval:
+        """How much higher `metric`, such as `ttft_s.p99`, is for `a` than for `b`, paired, at 95 %."""
+        return self.estimates.difference(a, b, metric)
+
+    def winner(self, metric: str) -> str | None:
+        """The policy that is clearly better than every other one; None if there is none."""
+        return self.estimates.winner(metric)
+
     def table(self) -> str:
-        """The summaries side by side, as text."""
-        parts = [text(part) for part in tables(self, WIDTH)]
-        return "\n".join(["\n\n".join(parts), *remarks(self)])
+        """The numbers side by side, what they alone do not say, and one paragraph, as text."""
+        parts = [text(part) for part in tables(self.estimates, WIDTH, self.slo is not None)]
+        return "\n\n".join([*parts, prose(self.estimates, WIDTH)])
 
     def to_json(self) -> dict[str, Any]:
-        """The summaries, with units in the names; the schema is in docs/json.md."""
-        return as_json(self.load, self.limits, self.runs)
+        """The numbers, with units in the names; the schema is in docs/json.md."""
+        return as_json(self.load, self.limits, self.estimates, self.slo)
 
 
 def compare(
@@ -69,21 +93,79 @@ def compare(
     limits: Limits | None = None,
     policies: Mapping[str, Policy | Begins | str] | None = None,
     progress: Progress | None = None,
+    *,
+    repeat: int = 1,
+    slo: Slo | str | None = None,
+    guard: Guard = _no_guard,
 ) -> Runs:
     """Run every policy on `load`.  A policy may be its text, such as `vllm@0.19`.
 
-    What `limits` leaves open is taken from the cost and the load (see `settle`).
+    What `limits` leaves open is taken from the cost and the loads (see `settle`).
+    `repeat`: so many loads in all, made with other seeds; beside a trace, so many resamples of it.
+    `guard`: a context in which the policy of that name runs.
     Raises LimitError if the KV cache cannot hold one request, InputError if no policy is given.
     """
     chosen = DEFAULTS if policies is None else policies
     if not chosen:
         raise InputError("no policy is given; give some by name, or None for static, dynamic and continuous")
-    settled = settle(limits or Limits(), cost, load)
-    runs = {}
-    for name, policy in chosen.items():
-        made = policy_of(policy) if isinstance(policy, str) else policy
-        runs[name] = run(name, made, load, cost, settled, progress)
-    return Runs(load, settled, runs)
+    check_repeat(repeat)
+    objectives = read_slo(slo) if isinstance(slo, str) else slo
+    settled = settle(limits or Limits(), cost, *loads(load, repeat))
+    made = {name: policy_of(policy) if isinstance(policy, str) else policy for name, policy in chosen.items()}
+    return _Comparison(cost, settled, made, objectives, guard).run(load, repeat, progress)
+
+
+class _Comparison:
+    """The policies of a comparison, and what they gave so far."""
+
+    def __init__(
+        self,
+        cost: CostModel,
+        limits: Limits,
+        policies: dict[str, Policy | Begins],
+        slo: Slo | None,
+        guard: Guard,
+    ) -> None:
+        self.cost = cost
+        self.limits = limits
+        self.policies = policies
+        self.slo = slo
+        self.guard = guard
+        self.values: dict[str, list[dict[str, float]]] = {name: [] for name in policies}
+
+    def run(self, load: Workload, repeat: int, progress: Progress | None) -> Runs:
+        number = num_loads(load, repeat)
+        first: dict[str, Run] = {}
+        first_skip = 0
+        digest = sha256()
+        for i, replicate in enumerate(loads(load, repeat)):
+            part = None if progress is None else _part_of(progress, i, number)
+            found = self._runs(replicate, part)
+            skip = self._estimate(found)
+            digest.update(replicate.digest.encode())
+            if i == 0:
+                first, first_skip = found, skip
+        method = method_of(load, repeat)
+        estimates = Estimates(method, self.values, first, first_skip, digest.hexdigest())
+        for one in first.values():
+            one.siblings = estimates
+        return Runs(load, self.limits, first, estimates, self.slo)
+
+    def _runs(self, load: Workload, progress: Progress | None) -> dict[str, Run]:
+        """One run of every policy; a batch size that is found on the first load stays."""
+        found = {}
+        for name, policy in self.policies.items():
+            with self.guard(name):
+                found[name] = run(name, policy, load, self.cost, self.limits, progress)
+            self.policies[name] = found[name].policy or policy
+        return found
+
+    def _estimate(self, runs: dict[str, Run]) -> int:
+        """All leave out the same first requests, the most that one of them needs as warm-up."""
+        skip = max(run.warm_up() for run in runs.values())
+        for name, run in runs.items():
+            self.values[name].append(run.estimates(self.slo, skip))
+        return skip
 
 
 def run(
@@ -99,14 +181,16 @@ def run(
         return _best_static(name, policy, load, cost, limits, progress)
     simulator = Simulator(policy, cost, limits)
     simulator.feed(load.requests(limits.block_size, prefix=limits.enable_prefix_caching))
-    if progress is not None:
+    if progress is not None and not load.has_followers:
         for i in range(1, SLICES):
             simulator.advance(load.span * i / SLICES)
             progress(name, i / SLICES)
     simulator.advance()
     if progress is not None:
         progress(name, 1.0)
-    return Run(name, load, simulator)
+    found = Run(name, load, simulator)
+    found.policy = policy
+    return found
 
 
 def _best_static(
@@ -137,11 +221,11 @@ def _part_of(progress: Progress, part: int, parts: int) -> Progress:
     return lambda name, share: progress(name, (part + share) / parts)
 
 
-def settle(limits: Limits, cost: CostModel, load: Workload) -> Limits:
+def settle(limits: Limits, cost: CostModel, *loads: Workload) -> Limits:
     """Fill in what `limits` leaves open.
 
     num_kv_blocks   what the memory of a roofline's GPUs holds; else memory is not modelled
-    max_model_len   the longest prompt + `max_tokens` of the load, at most what a roofline's model allows
+    max_model_len   the longest prompt + `max_tokens` of the loads, at most what a roofline's model allows
 
     Raises LimitError if `max_model_len` is over what the model allows, or does not fit the blocks.
     """
@@ -149,7 +233,7 @@ def settle(limits: Limits, cost: CostModel, load: Workload) -> Limits:
         limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
     most = longest_model_len(cost)
     if limits.max_model_len is None:
-        needed = int((load.prompt + load.max_tokens).max())
+        needed = max(int((load.prompt + load.max_tokens).max()) for load in loads)
         limits = replace(limits, max_model_len=needed if most is None else min(needed, most))
     else:
         check_model_len(limits.max_model_len, most)

@@ -31,7 +31,7 @@ def estimates(run: Run, slo: Slo | None = None, skip: int = 0) -> dict[str, floa
     for name in SPREADS:
         values = run.itl(kept) if name == "itl_s" else spread(columns[name])
         found |= flat(name, values)
-    begin = float(columns["arrival_s"].min())
+    begin = float(np.nanmin(columns["arrival_s"]))
     found |= _rates(columns, begin)
     found |= _objectives(run, slo, kept, begin)
     occupancy, peak = kv_occupancy(run.timeline, run.limits.blocks)

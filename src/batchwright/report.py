@@ -1,32 +1,102 @@
-"""Results as a table and as JSON: three digits for people, all of them for programs.
+"""Results as a table: three digits for people, and half of the 95 % interval where it is known.
 
-Nothing that does not apply is shown as 0: it is `n/a` in the table, null in JSON.
+Nothing that does not apply is shown as 0: it is `n/a`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from io import StringIO
-from math import isnan
-from typing import TYPE_CHECKING, Any
+from textwrap import fill
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from batchwright.limits import Limits
-from batchwright.metrics import Spread
-from batchwright.run import Run, Summary
-from batchwright.workload import Workload
+from batchwright.explain import paragraph
+from batchwright.figures import (
+    Unit,
+    amount,
+    count,
+    plain_unit,
+    seconds,
+    seconds_unit,
+    share,
+    share_unit,
+    with_interval,
+)
+from batchwright.metrics import STATISTICS
+from batchwright.replications import Estimates, is_ranked
+from batchwright.run import Run
+from batchwright.saturation import UNCLEAR
+from batchwright.slo import Slo
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-SCHEMA_VERSION = 1
-WIDTH = 110  # characters of a table as text
-NARROWEST = 40  # characters of a terminal
-NOT_APPLICABLE = "n/a"
-CAPTION = "Clients of a batch that is not streamed see all tokens when it ends: TTFT = E2E, no TPOT."
+WIDTH: Final = 110  # characters of a table as text
+NARROWEST: Final = 40  # characters of a terminal
+BEST: Final = " *"
+CAPTION: Final = (
+    "Clients of a batch that is not streamed see all tokens when it ends: TTFT = E2E, no TPOT, no ITL."
+)
+METHODS: Final = {
+    "sections": "± is half of the 95 % interval, from 20 parts of this one run; --repeat is surer",
+    "replications": "± is half of the 95 % interval, over {count} loads made with other seeds",
+    "bootstrap": "± is half of the 95 % interval, over {count} resamples of the trace",
+}
+AT_ONCE: Final = "All requests come at once, so one run tells no interval; --repeat runs more loads."
+WINNER: Final = "* better than every other policy: the paired 95 % interval of each difference excludes 0"
 
 
-def table(runs: Mapping[str, Run]) -> Table:
+class Row(NamedTuple):
+    """A title, the metric that stands in it, and how it is written."""
+
+    title: str
+    metric: str
+    unit: Unit
+
+
+def _spread_rows(title: str, metric: str, statistics: Sequence[str] = tuple(STATISTICS)) -> list[Row]:
+    return [Row(f"{title} {_label(name)}", f"{metric}.{name}", seconds_unit) for name in statistics]
+
+
+def _label(statistic: str) -> str:
+    return statistic.replace("p", "P")
+
+
+GROUPS: Final[list[list[Row]]] = [
+    [
+        Row("output tokens/s", "output_throughput", plain_unit),
+        Row("total tokens/s", "total_throughput", plain_unit),
+        Row("requests/s", "request_throughput", plain_unit),
+    ],
+    _spread_rows("TTFT", "ttft_s"),
+    _spread_rows("TPOT", "tpot_s"),
+    _spread_rows("ITL", "itl_s"),
+    _spread_rows("E2E", "e2e_s"),
+    _spread_rows("E2E per token", "normalised_s", ("mean", "p99")),
+]
+OBJECTIVES: Final = [
+    Row("SLO attainment", "attainment", share_unit),
+    Row("goodput, requests/s", "goodput", plain_unit),
+]
+SLOTS: Final = {
+    "prefill": "slots: prefill",
+    "decode": "slots: decode",
+    "padding": "slots: padding",
+    "held": "slots: held",
+    "idle_with_queue": "slots: idle, some wait",
+    "idle_without_queue": "slots: idle, none wait",
+}
+STATE: Final = [
+    Row("mean batch", "mean_batch", plain_unit),
+    Row("peak batch", "peak_batch", plain_unit),
+    Row("KV occupancy mean", "kv_occupancy_mean", share_unit),
+    Row("KV occupancy peak", "kv_occupancy_peak", share_unit),
+    Row("prefix cache hits", "prefix_cache_hit_rate", share_unit),
+]
+
+
+def table(estimates: Estimates, names: Sequence[str], has_slo: bool = False) -> Table:
     """One column per policy, one row per metric."""
     from rich import box
     from rich.table import Table
@@ -34,38 +104,86 @@ def table(runs: Mapping[str, Run]) -> Table:
 
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     result.add_column("", overflow="fold")
-    for name in runs:
+    for name in names:
         result.add_column(Text(name), justify="right", overflow="fold")
-    summaries = [run.summary for run in runs.values()]
-    for title, cells in _rows(summaries):
-        result.add_row(title, *cells)
+    groups = [*GROUPS, *([OBJECTIVES] if has_slo else []), STATE]
+    for group in groups:
+        for row in group:
+            result.add_row(row.title, *_cells(estimates, row, names))
+        result.add_section()
+    runs = [estimates.runs[name] for name in names]
+    for rows in (_slots(runs), _fairness(runs), _counts(runs)):
+        for title, cells in rows:
+            result.add_row(title, *cells)
+        result.add_section()
     return result
 
 
-def tables(runs: Mapping[str, Run], width: int) -> Iterator[Table]:
+def tables(estimates: Estimates, width: int, has_slo: bool = False) -> Iterator[Table]:
     """As many tables as `width` characters need, each with one run at least."""
     from rich.console import Console
 
     wide = Console(width=10_000)
-    part: dict[str, Run] = {}
-    for name, run in runs.items():
-        if part and wide.measure(table({**part, name: run})).maximum > width:
-            yield table(part)
-            part = {}
-        part[name] = run
-    yield table(part)
+    part: list[str] = []
+    for name in estimates.runs:
+        if part and wide.measure(table(estimates, [*part, name], has_slo)).maximum > width:
+            yield table(estimates, part, has_slo)
+            part = []
+        part.append(name)
+    yield table(estimates, part, has_slo)
 
 
-def remarks(runs: Mapping[str, Run]) -> list[str]:
+def remarks(estimates: Estimates) -> list[str]:
     """What the numbers alone do not say."""
-    found = [CAPTION] if any(not run.is_streamed for run in runs.values()) else []
-    for name, run in runs.items():
-        if run.falls_behind:
-            took, came = _seconds(run.summary.duration), _seconds(run.load.span)
-            found.append(
-                f"{name} falls behind: it takes {took} for {came} of arrivals; its waits grow with the trace."
-            )
+    runs = estimates.runs
+    found = [_method(estimates)]
+    if any(estimates.winner(row.metric) for group in (*GROUPS, OBJECTIVES) for row in group):
+        found.append(WINNER)
+    if estimates.skip:
+        found.append(
+            f"warm-up: the first {estimates.skip} requests are left out (MSER-5), though counted below"
+        )
+    if estimates.num_loads > 1:
+        found.append("slots, counts and duration are those of the first load")
+    if any(not run.is_streamed for run in runs.values()):
+        found.append(CAPTION)
+    verdicts = {name: run.saturation() for name, run in runs.items()}
+    found += [f"{name} is past saturation: {it.text}" for name, it in verdicts.items() if it.is_saturated]
+    found += [f"{name}: {it.text}" for name, it in verdicts.items() if it.kind == UNCLEAR]
     return found
+
+
+def prose(estimates: Estimates, width: int) -> str:
+    """The remarks, a line each, and then the paragraph, in lines of `width` characters."""
+    lines = [*remarks(estimates), "", paragraph(estimates.runs)]
+    return "\n".join(fill(line, width, break_long_words=False, break_on_hyphens=False) for line in lines)
+
+
+def _method(estimates: Estimates) -> str:
+    if estimates.method == "sections" and not estimates.is_steady:
+        return AT_ONCE
+    return METHODS[estimates.method].format(count=estimates.num_replications)
+
+
+def window_table(run: Run, length: float, slo: Slo | None = None) -> Table:
+    """A row per window of `length` seconds of arrivals.  Raises InputError on too many."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title_justify="left")
+    result.title = Text(f"{run.name}, times in seconds")
+    titles = ["from", "\ncame", "tokens\n/s", "\nwaiting", "TTFT\nP50", "\nP90", "\nP99"]
+    titles += ["TPOT\nP99", "E2E\nP99", *(["SLO\nmet"] if slo is not None else [])]
+    for title in titles:
+        result.add_column(title, justify="right", no_wrap=True)
+    for window in run.windows(length, slo):
+        cells = [str(timedelta(seconds=round(window.start))), count(window.num_requests)]
+        cells += [amount(window.output_throughput), count(window.waiting)]
+        times = (window.ttft.p50, window.ttft.p90, window.ttft.p99, window.tpot.p99, window.e2e.p99)
+        cells += [amount(value) for value in times]
+        result.add_row(*cells, *([share(window.attainment)] if slo is not None else []))
+    return result
 
 
 def text(result: Table, width: int = WIDTH) -> str:
@@ -78,95 +196,43 @@ def text(result: Table, width: int = WIDTH) -> str:
     return "\n".join(lines).strip("\n")
 
 
-def as_json(load: Workload, limits: Limits, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """What `--json` prints; units are in the names, null is not applicable."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "workload": {
-            "name": load.name,
-            "num_requests": len(load),
-            "span_s": load.span,
-            "sha256": load.digest,
-        },
-        "limits": asdict(limits),
-        "notes": [run.note for run in runs.values() if run.note],
-        "policies": {name: _json_row(run) for name, run in runs.items()},
-    }
+def _cells(estimates: Estimates, row: Row, names: Sequence[str]) -> list[str]:
+    """The value of every policy; that of the winner among all policies is marked."""
+    winner = estimates.winner(row.metric) if is_ranked(row.metric) else None
+    shown = []
+    for name in names:
+        cell = with_interval(estimates.interval(name, row.metric), row.unit)
+        shown.append(cell + (BEST if name == winner else ""))
+    return shown
 
 
-def _json_row(run: Run) -> dict[str, Any]:
-    summary = run.summary
-    return {
-        "num_requests": summary.num_requests,
-        "num_finished": summary.num_finished,
-        "num_rejected": summary.num_rejected,
-        "num_cut": summary.num_cut,
-        "num_preemptions": summary.num_preemptions,
-        "num_steps": summary.num_steps,
-        "duration_s": _number(summary.duration),
-        "output_throughput_tokens_per_s": _number(summary.output_throughput),
-        "total_throughput_tokens_per_s": _number(summary.total_throughput),
-        "ttft_s": _json_spread(summary.ttft),
-        "tpot_s": _json_spread(summary.tpot),
-        "e2e_s": _json_spread(summary.e2e),
-        "mean_batch_requests": _number(summary.mean_batch),
-        "kv_occupancy_mean": _number(summary.kv_occupancy),
-        "kv_occupancy_peak": _number(summary.kv_peak),
-        "prefix_cache_hit_rate": _number(summary.hit_rate),
-    }
+def _slots(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """Where the slot-seconds of the first load went; they sum to 100 %."""
+    shares = [run.slots.shares for run in runs]
+    return [(title, [share(part[name]) for part in shares]) for name, title in SLOTS.items()]
 
 
-def _json_spread(spread: Spread) -> dict[str, float | None]:
-    return {"mean": _number(spread.mean), "p50": _number(spread.p50), "p99": _number(spread.p99)}
-
-
-def _number(value: float) -> float | None:
-    return None if isnan(value) else value
-
-
-def _rows(summaries: list[Summary]) -> list[tuple[str, list[str]]]:
-    rows = [
-        ("output tokens/s", [_amount(s.output_throughput) for s in summaries]),
-        ("total tokens/s", [_amount(s.total_throughput) for s in summaries]),
-    ]
-    for title, name in (("TTFT", "ttft"), ("TPOT", "tpot"), ("E2E", "e2e")):
-        for statistic, label in (("mean", "mean"), ("p50", "P50"), ("p99", "P99")):
-            spreads = [getattr(s, name) for s in summaries]
-            rows.append((f"{title} {label}", [_seconds(getattr(spread, statistic)) for spread in spreads]))
+def _fairness(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """Between the clients of the first load, where it has some."""
+    if runs[0].load.client is None:
+        return []
+    found = [run.fairness for run in runs]
     return [
-        *rows,
-        ("preemptions", [f"{s.num_preemptions:,}" for s in summaries]),
-        ("mean batch", [_amount(s.mean_batch) for s in summaries]),
-        ("KV occupancy mean", [_share(s.kv_occupancy) for s in summaries]),
-        ("KV occupancy peak", [_share(s.kv_peak) for s in summaries]),
-        ("prefix cache hits", [_share(s.hit_rate) for s in summaries]),
-        ("rejected", [f"{s.num_rejected:,}" for s in summaries]),
-        ("cut at max_model_len", [f"{s.num_cut:,}" for s in summaries]),
-        ("finished", [f"{s.num_finished:,}" for s in summaries]),
-        ("duration", [_seconds(s.duration) for s in summaries]),
+        ("clients", [count(one.num_clients) for one in found]),
+        ("clients starved", [count(one.num_starved) for one in found]),
+        ("Jain index", [amount(one.jain) for one in found]),
+        ("slowdown mean", [amount(one.mean_slowdown) for one in found]),
+        ("slowdown max", [amount(one.max_slowdown) for one in found]),
     ]
 
 
-def _seconds(value: float) -> str:
-    if isnan(value):
-        return NOT_APPLICABLE
-    if value < 0.9995:  # what rounds to 1,000 ms is 1 s
-        return f"{_three(value * 1e3)} ms"
-    return f"{_three(value)} s"
-
-
-def _amount(value: float) -> str:
-    if isnan(value):
-        return NOT_APPLICABLE
-    return _three(value)
-
-
-def _three(value: float) -> str:
-    """Three significant digits, trailing zeros too; all digits before the point."""
-    if value >= 999.5:
-        return f"{value:,.0f}"
-    return f"{value:#.3g}".rstrip(".") if value else "0"
-
-
-def _share(value: float) -> str:
-    return NOT_APPLICABLE if isnan(value) else f"{value:.1%}"
+def _counts(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """Of the first load, warm-up included."""
+    summaries = [run.summary for run in runs]
+    return [
+        ("preemptions", [count(s.num_preemptions) for s in summaries]),
+        ("rejected", [count(s.num_rejected) for s in summaries]),
+        ("cut at max_model_len", [count(s.num_cut) for s in summaries]),
+        ("finished", [count(s.num_finished) for s in summaries]),
+        ("duration", [seconds(s.duration) for s in summaries]),
+    ]

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
-from batchwright.batch import PAD
+from batchwright.batch import LEAVE, PAD
+from batchwright.contract import Begins, Policy
+from batchwright.counts import Count, seated, waiting
 from batchwright.errors import InputError, nearest
 from batchwright.estimates import SPREADS, estimates
+from batchwright.fairness import Fairness, alone, clients, fairness
 from batchwright.gaps import Gaps, gaps
 from batchwright.history import steps
 from batchwright.interval import Interval, paired_interval, series_interval, warm_up
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
+from batchwright.saturation import STEADY, Verdict, saturation
 from batchwright.simulator import Simulator
 from batchwright.slo import Slo
+from batchwright.slots import Slots, slots
 from batchwright.summary import Summary as Summary
 from batchwright.summary import summarise
 from batchwright.timeline import Timeline
+from batchwright.windows import Window, windows
 from batchwright.workload import Workload
 
 METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
+
+
+class Paired(Protocol):
+    """Runs of the same policies on several loads."""
+
+    def difference(self, a: str, b: str, metric: str) -> Interval:
+        """How much higher `metric` is for `a` than for `b`."""
 
 
 class Run:
@@ -32,17 +45,22 @@ class Run:
     def __init__(self, name: str, load: Workload, simulator: Simulator) -> None:
         self.name = name
         self.note = ""  # what was chosen for the user
+        self.policy: Policy | Begins | None = None  # where the run is of a comparison
+        self.siblings: Paired | None = None  # all loads of that comparison
         self.load = load
         self.arrival = load.arrival_in(simulator.arrived)  # seconds from the first arrival, by id
         self.limits = simulator.batch.limits
         self.log = simulator.log
         self.is_streamed = simulator.batch.is_streamed
         self.pads = simulator.batch.on_end == PAD
+        self.leaves_at_once = simulator.batch.on_end == LEAVE
+        self.seats = simulator.batch.max_running
         self.rejected = simulator.rejected
         self.num_cut = simulator.num_cut
         self.num_decisions = simulator.num_decisions
         self.caches = simulator.batch.blocks.caching and load.has_prefixes
         self.log.pack()
+        self._stretch = simulator.stretch
         self.timeline = Timeline(
             self.log, self.pads, simulator.cost, simulator.batch.overlap, simulator.stretch
         )
@@ -120,7 +138,29 @@ class Run:
     @property
     def falls_behind(self) -> bool:
         """Is it past saturation?"""
-        return False
+        return self.saturation().is_saturated
+
+    def saturation(self) -> Verdict:
+        """Does its queue grow with the trace?"""
+        if self.load.has_followers and np.nanmax(self.load.arrival) == 0:
+            return Verdict(kind=STEADY, text="clients wait for their answers, so the queue is bounded")
+        batch = 1 if self.leaves_at_once else self.seats
+        return saturation(self.waiting, self.running, self.span, len(self.load), batch)
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first arrival to the last one of the run."""
+        return float(np.nanmax(self.arrival))
+
+    @cached_property
+    def waiting(self) -> Count:
+        """How many requests waited, and when."""
+        return waiting(self.timeline, self.arrival)
+
+    @cached_property
+    def running(self) -> Count:
+        """How many requests had a seat, and when."""
+        return seated(self.timeline)
 
     # --- numbers --------------------------------------------------------------
 
@@ -163,13 +203,42 @@ class Run:
             columns = columns | {"greatest_itl_s": self._gaps.greatest}
         return slo.met(columns, self.is_streamed)
 
+    @cached_property
+    def slots(self) -> Slots:
+        """Where its slot-seconds went."""
+        return slots(self)
+
+    def windows(self, seconds: float, slo: Slo | None = None) -> list[Window]:
+        """The run in windows of so many seconds.  Raises InputError on none, or over 10,000."""
+        return windows(self, seconds, slo)
+
+    def clients(self) -> dict[str, Numbers]:
+        """One row per client, as columns.  Raises InputError if the load names no clients."""
+        return clients(self)
+
+    @cached_property
+    def fairness(self) -> Fairness:
+        """How alike clients and requests were served."""
+        return fairness(self)
+
+    @cached_property
+    def slowdown(self) -> Numbers:
+        """E2E of every request over what it would take alone, by id; nan if it has not finished."""
+        columns = self._requests
+        found = np.full(len(self.load), np.nan)
+        rows = np.flatnonzero(~np.isnan(columns["finished_s"]))
+        budget = self.limits.max_num_batched_tokens
+        seconds = alone(columns["prompt_tokens"][rows], columns["output_tokens"][rows], budget, self._stretch)
+        found[rows] = columns["e2e_s"][rows] / seconds
+        return found
+
     def warm_up(self) -> int:
         """How many of the first requests to leave out before the rest is treated as steady: MSER-5 on E2E.
 
         0 for traces, which are what they are; for loads that come all at once; and where MSER-5
         would leave out more than half: such a run has no steady part.
         """
-        if getattr(self.load, "made", None) is None or not self.load.span > 0:
+        if self.load.made is None or self.span == 0:
             return 0
         order = np.argsort(self.arrival, kind="stable")
         e2e = self._requests["e2e_s"][order]
@@ -215,7 +284,7 @@ def metric_name(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class RunDifference:
-    """Request by request, how much longer `a` takes than `b`."""
+    """How much longer `a` takes than `b`: load by load, or request by request if there is one load."""
 
     a: Run
     b: Run
@@ -223,9 +292,12 @@ class RunDifference:
     def metric(self, name: str, skip: int = 0) -> Interval:
         """The difference of `name`, such as `ttft_s` or `e2e_s.p99`.  Raises InputError on another name.
 
+        Over all loads, if both runs are of one comparison, after its warm-up.
         `skip`: requests left out as warm-up, the first ones by arrival at `a`.
         """
         column, which = metric_name(name)
+        if self.a.siblings is not None and self.a.siblings is self.b.siblings and skip == 0:
+            return self.a.siblings.difference(self.a.name, self.b.name, f"{column}.{which}")
         order = np.argsort(self.a.arrival, kind="stable")[skip:]
         return paired_interval(self.a.requests()[column][order], self.b.requests()[column][order], which)
 

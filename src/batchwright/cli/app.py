@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from batchwright.cli.options import scenario_command
+from batchwright.cli.workload import workload
 from batchwright.errors import InputError
 from batchwright.scenario.keys import Scenario
 
@@ -54,12 +55,87 @@ def version() -> None:
 def compare(
     scenario: Scenario,
     *,
+    window_report: Annotated[
+        str | None, Option(help="percentiles per window of arrivals, such as 5m")
+    ] = None,
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="folder for requests, steps, summary and configuration")
+    ] = None,
+    force: Annotated[bool, Option("--force", help="replace a run folder that is there")] = False,
     json: Annotated[bool, Option("--json", help="print JSON (docs/json.md) instead of a table")] = False,
 ) -> None:
     """Compare batching policies on one workload."""
-    from batchwright.cli.compare import compare
+    from batchwright.cli.compare import Output, compare
 
-    compare(scenario, as_json=json)
+    compare(scenario, Output(as_json=json, folder=output, force=force, window=window_report))
+
+
+@app.command()
+@scenario_command
+def timeline(
+    scenario: Scenario,
+    *,
+    ids: Annotated[str | None, Option(help="requests to draw, such as 3,7,12")] = None,
+    first: Annotated[int | None, Option(help="draw the first N requests; default: 12")] = None,
+    start: Annotated[
+        int | None, Option("--from", help="first step to draw; default: that of these requests")
+    ] = None,
+    steps: Annotated[int | None, Option(help="how many; default: to the end of these requests")] = None,
+    scale: Annotated[int | None, Option(help="steps of one character; default: what fits")] = None,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/timeline.md)")] = False,
+) -> None:
+    """Draw a few requests under each policy, one character a step."""
+    from batchwright.cli.timeline import Settings, timeline
+
+    timeline(scenario, Settings(ids=ids, first=first, start=start, steps=steps, scale=scale, as_json=json))
+
+
+@app.command()
+@scenario_command
+def export(
+    scenario: Scenario,
+    *,
+    output: Annotated[Path, Option("-o", "--output", help="the file to write")],
+    format: Annotated[str, Option(help="mooncake, vllm-bench, perfetto or command")],
+    policy: Annotated[str | None, Option(help="the one policy to run; default: vllm")] = None,
+    force: Annotated[bool, Option("--force", help="replace a file that is there")] = False,
+    private_hashes: Annotated[
+        bool, Option("--private-hashes", help="mooncake: make up hash_ids where the load has none")
+    ] = False,
+    detailed: Annotated[bool, Option(help="vllm-bench: with one entry per request")] = True,
+    goodput: Annotated[
+        list[str] | None, Option(help="vllm-bench: a goal such as ttft:200 (ms); may be repeated")
+    ] = None,
+    draw: Annotated[int | None, Option(help="perfetto: at most N requests; default: 500")] = None,
+    since: Annotated[float, Option(help="perfetto: those that are there from this second on")] = 0.0,
+    until: Annotated[float | None, Option(help="perfetto: and have come by this one")] = None,
+    serve_model: Annotated[
+        str | None, Option(help="what vllm serve calls the model; default: that of --model")
+    ] = None,
+    json: Annotated[
+        bool, Option("--json", help="print JSON (docs/export.md) about what was written")
+    ] = False,
+) -> None:
+    """Write the load, or one run of it, for another tool."""
+    from batchwright.cli.export import Settings, export
+
+    export(
+        scenario,
+        Settings(
+            output=output,
+            format=format,
+            policy=policy,
+            force=force,
+            private_hashes=private_hashes,
+            detailed=detailed,
+            goodput=goodput or [],
+            draw=draw,
+            since=since,
+            until=until,
+            serve_model=serve_model,
+            as_json=json,
+        ),
+    )
 
 
 @app.command()
@@ -77,6 +153,7 @@ def theory(
 
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")
+app.add_typer(workload, name="workload")
 _FILE = Annotated[Path, Argument(help="scenario (.yaml)")]
 
 
@@ -104,3 +181,33 @@ def config_schema() -> None:
     from batchwright.cli.config import schema
 
     schema()
+
+
+runs = typer.Typer(help="Run folders, which compare -o writes.", rich_markup_mode=None)
+app.add_typer(runs, name="runs")
+
+
+@runs.command("diff")
+def runs_diff(
+    a: Annotated[Path, Argument(help="run folder")],
+    b: Annotated[Path, Argument(help="run folder that is compared with it")],
+    *,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/json.md) instead of tables")] = False,
+) -> None:
+    """What is set differently in two runs, and what came out differently."""
+    from batchwright.cli.runs import diff
+
+    diff(a, b, json)
+
+
+@app.command()
+def article(
+    *,
+    seeds: Annotated[int, Option(help="workloads to average over, at least 10")] = 200,
+    short: Annotated[bool, Option("--short", help="ten lines")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/article.md)")] = False,
+) -> None:
+    """Compute an article's claims on batching again, beside the same workload run step by step."""
+    from batchwright.cli.article import article
+
+    article(seeds, short=short, as_object=json)

@@ -51,6 +51,7 @@ class Dynamic:
 
     def begin(self, batch: Batch) -> Policy:
         size = batch_size("dynamic", "max_batch_size", self.max_batch_size, batch.limits)
+        batch.max_running = size
         sizes = [preferred for preferred in sorted(self.preferred_sizes) if preferred <= size] or [size]
         return DynamicRun(size, float(self.window), sizes)
 

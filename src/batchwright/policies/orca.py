@@ -32,6 +32,7 @@ class Orca:
         slots = batch.limits.max_num_seqs
         if self.max_batch_size is not None:
             slots = batch_size("orca", "max_batch_size", self.max_batch_size, batch.limits)
+        batch.max_running = slots
         return OrcaRun(slots, batch.limits.longest)
 
 

@@ -47,6 +47,7 @@ class Static:
         if isinstance(self.batch_size, str):
             raise InputError("static: batch_size auto is found for a load; use compare, or give a number")
         size = batch_size("static", "batch_size", self.batch_size, batch.limits)
+        batch.max_running = size
         batch.on_end = PAD if self.padded else STAY
         batch.is_streamed = self.streamed
         return StaticRun(size, self.padded)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec import structs
 
 from batchwright import hardware
 from batchwright.comparison import DEFAULTS, check_model_len, device_of, kv_blocks, longest_model_len, settle
@@ -15,11 +16,14 @@ from batchwright.cost import CostModel, Hosted, Roofline
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
+from batchwright.policies import Static
 from batchwright.policies import policies as policies_of
 from batchwright.policies import policy as policy_of
+from batchwright.replications import check_repeat, loads
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
+from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
@@ -38,12 +42,30 @@ class Prepared:
 
     scenario: Scenario
     load: Workload
+    slo: Slo | None
     cost: CostModel
     cost_name: str
     limits: Limits
     policies: dict[str, Any]
     sources: dict[str, str]
     notes: list[str]
+
+    def resolved(self) -> Scenario:
+        """The scenario with what was chosen for the user written out, so that it runs the same again."""
+        given, limits = self.scenario, self.limits
+        chosen: dict[str, Any] = {
+            "max_num_seqs": limits.max_num_seqs,
+            "max_num_batched_tokens": limits.max_num_batched_tokens,
+            "max_model_len": limits.longest,
+        }
+        if given.policies is None and not given.policy_file:
+            chosen["policies"] = list(DEFAULTS)
+        if given.cost is None:
+            chosen |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
+            if given.num_gpu_blocks_override is None:
+                chosen["gpu_memory_utilization"] = DEFAULT_UTILIZATION
+        missing = {key: value for key, value in chosen.items() if getattr(given, key) is None}
+        return structs.replace(given, **missing)
 
     def blaming(self, policy: str) -> AbstractContextManager[None]:
         """An error of the user's own policy becomes one line that names its file and place."""
@@ -53,6 +75,8 @@ class Prepared:
 def prepare(scenario: Scenario) -> Prepared:
     """Read the load and make the rest.  Raises BatchwrightError."""
     policies, sources = _policies(scenario)
+    slo = None if scenario.slo is None else read_slo(scenario.slo)
+    check_repeat(scenario.repeat)
     load = load_of(scenario)
     cost, cost_name, cost_notes = _cost(scenario)
     limits, limit_notes = _limits(scenario, cost, load)
@@ -60,6 +84,7 @@ def prepare(scenario: Scenario) -> Prepared:
     return Prepared(
         scenario=scenario,
         load=load,
+        slo=slo,
         cost=cost,
         cost_name=cost_name,
         limits=limits,
@@ -77,7 +102,7 @@ def _policies(scenario: Scenario) -> tuple[dict[str, Any], dict[str, str]]:
     given = scenario.policies
     if given is None and not scenario.policy_file:
         given = ",".join(DEFAULTS)
-    chosen = _named_policies(given)
+    chosen = _with_batch_size(_named_policies(given), scenario.batch_size)
     sources = {}
     for path in map(Path, scenario.policy_file):
         if path.stem in chosen:
@@ -85,6 +110,23 @@ def _policies(scenario: Scenario) -> tuple[dict[str, Any], dict[str, str]]:
         chosen[path.stem] = load_policy(path)
         sources[path.stem] = str(path)
     return chosen, sources
+
+
+def _with_batch_size(chosen: dict[str, Any], batch_size: int | str | None) -> dict[str, Any]:
+    """Beside every `static` of the default batch size, one of `batch_size`.  Raises InputError."""
+    if batch_size is None:
+        return chosen
+    found: dict[str, Any] = {}
+    for name, policy in chosen.items():
+        found[name] = policy
+        if policy == Static():
+            text = f"static(batch_size={batch_size})"
+            found[text] = policy_of(text)
+    if len(found) == len(chosen):
+        raise InputError(
+            f"--batch-size is {batch_size}, but no policy is a plain static; add static to --policies"
+        )
+    return found
 
 
 def _named_policies(given: str | list[str] | dict[str, str] | None) -> dict[str, Any]:
@@ -134,8 +176,9 @@ def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits
     limits, kv_note = _kv(scenario, cost, limits)
     if scenario.max_model_len is not None:
         check_model_len(scenario.max_model_len, longest_model_len(cost))
-    limits = settle(replace(limits, max_model_len=scenario.max_model_len), cost, load)
-    length_notes = [] if scenario.max_model_len is not None else [_model_len_note(limits.longest, load)]
+    all_loads = list(loads(load, scenario.repeat))
+    limits = settle(replace(limits, max_model_len=scenario.max_model_len), cost, *all_loads)
+    length_notes = [] if scenario.max_model_len is not None else [_model_len_note(limits.longest, all_loads)]
     return limits, [*notes, kv_note, *length_notes]
 
 
@@ -160,8 +203,8 @@ def _is_large(gpu: hardware.Gpu) -> bool:
     return gpu.memory_bytes >= LARGE_GPU and not gpu.name.startswith("A100")
 
 
-def _model_len_note(longest: int, load: Workload) -> str:
-    needed = int((load.prompt + load.max_tokens).max())
+def _model_len_note(longest: int, all_loads: list[Workload]) -> str:
+    needed = max(int((load.prompt + load.max_tokens).max()) for load in all_loads)
     if longest >= needed:
         return f"max_model_len is {longest}, which the workload needs"
     return f"max_model_len is {longest}, the most that the model allows; the workload needs {needed}"

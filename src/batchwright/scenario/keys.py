@@ -30,6 +30,25 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     policy_file: Annotated[
         list[str], _key("Python file that defines `policy`; may be given more than once", WORKLOAD)
     ] = []
+    batch_size: Annotated[
+        int | str | None, _key("of a second static beside the default one: a number, or auto", WORKLOAD)
+    ] = None
+    columns: Annotated[
+        str | dict[str, str] | None,
+        _key("names of a file's columns: arrival=ts,prompt=in,output=out", WORKLOAD),
+    ] = None
+    time_unit: Annotated[str | None, _key("of a file's arrivals: s, ms, us or ns", WORKLOAD)] = None
+    between: Annotated[
+        str | None, _key("only arrivals in this part of the load, as 10m:20m", WORKLOAD)
+    ] = None
+    sample: Annotated[float | None, _key("this share of the requests, drawn by the seed", WORKLOAD)] = None
+    tile: Annotated[int | None, _key("the load so many times, one after the other", WORKLOAD)] = None
+    time_scale: Annotated[float | None, _key("gaps between arrivals times this", WORKLOAD)] = None
+    prompt_scale: Annotated[float | None, _key("prompt tokens times this", WORKLOAD)] = None
+    output_scale: Annotated[float | None, _key("output tokens times this", WORKLOAD)] = None
+    rate: Annotated[
+        float | None, _key("mean requests/s; all at once become Poisson arrivals", WORKLOAD)
+    ] = None
     requests: Annotated[int | None, _key("use the first N requests", WORKLOAD)] = None
     max_tokens: Annotated[
         int | str | None,
@@ -57,3 +76,8 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     over_length: Annotated[
         str, _key("a prompt of max_model_len or more: reject (and count), or fail", LIMITS)
     ] = "reject"
+    seed: Annotated[int | None, _key("of a load that is made, of samples and of repeats", MEASUREMENT)] = None
+    repeat: Annotated[
+        int, _key("so many loads: other seeds, or bootstrap samples of a trace", MEASUREMENT)
+    ] = 1
+    slo: Annotated[str | None, _key("such as ttft=500ms,tpot=50ms", MEASUREMENT)] = None

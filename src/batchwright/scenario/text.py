@@ -32,6 +32,19 @@ def read(source: str, flags: Mapping[str, Any] | None = None, sets: Iterable[str
     return _scenario(keys, source if is_file else "")
 
 
+def moved(scenario: Scenario, folder: Path) -> Scenario:
+    """The same scenario with the paths of its files as seen from `folder`."""
+
+    def seen(path: str) -> str:
+        return os.path.relpath(path, folder) if os.path.isfile(path) else path
+
+    model = None if scenario.model is None else seen(scenario.model)
+    files = [seen(file) for file in scenario.policy_file]
+    return msgspec.structs.replace(
+        scenario, workload=seen(scenario.workload), model=model, policy_file=files
+    )
+
+
 def as_yaml(scenario: Scenario) -> str:
     """The keys that are not at their defaults."""
     import yaml

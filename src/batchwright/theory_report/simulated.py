@@ -98,5 +98,11 @@ class Simulated:
         return self.run(self.vllm)
 
 
+def used_policies(policies: Sequence[Any]) -> list[Any]:
+    """Those whose formulas are shown: the first Static, Dynamic and Vllm."""
+    found = [_first(policies, kind, None) for kind in (Static, Dynamic, Vllm)]
+    return [policy for policy in found if policy is not None]
+
+
 def _first(policies: Sequence[Any], kind: type, default: Any) -> Any:
     return next((policy for policy in policies if isinstance(policy, kind)), default)

@@ -9,6 +9,7 @@ The format of a trace is told by its content, never by its name; `formats` has t
 texts of loads are in `load_text`, the functions in `generated` and `multi_turn`.
 """
 
+from batchwright.workload.client_models import servegen
 from batchwright.workload.generated import (
     article,
     burst,
@@ -31,5 +32,5 @@ from batchwright.workload.multi_turn import sessions
 
 __all__ = [
     "Workload", "article", "burst", "chat", "closed", "constant", "diurnal", "empirical", "exponential",
-    "gamma", "geometric", "lognormal", "onoff", "poisson", "sessions", "uniform", "weibull",
+    "gamma", "geometric", "lognormal", "onoff", "poisson", "servegen", "sessions", "uniform", "weibull",
 ]  # fmt: skip

@@ -13,8 +13,9 @@ from typing import Final
 from batchwright.errors import nearest
 from batchwright.workload.cells import LENGTHS, Parser, listed
 from batchwright.workload.columns import Columns
-from batchwright.workload.csvtable import CsvTable
+from batchwright.workload.csvtable import csv_table
 from batchwright.workload.dates import PER_SECOND, dates_like
+from batchwright.workload.units import refuse_unit
 
 _TIME: Final = "TIMESTAMP"
 _PROMPT: Final = "ContextTokens"
@@ -26,9 +27,10 @@ def matches(first_line: str) -> bool:
     return _PROMPT in first_line or _OUTPUT in first_line
 
 
-def read(name: str, text: str) -> Columns:
+def read(name: str, text: str, time_unit: str | None = None) -> Columns:
     """The trace.  Raises InputError on the first row that is not valid."""
-    table = CsvTable(name, text)
+    refuse_unit(name, time_unit, f"{_TIME} of an Azure trace holds dates, which have no unit")
+    table = csv_table(name, text)
     for title in (_TIME, _PROMPT, _OUTPUT):
         if title not in table.header:
             reason = f"no column {title!r}, which an Azure trace has{nearest(title, listed(table.header))}"

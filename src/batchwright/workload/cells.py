@@ -28,6 +28,7 @@ _NUMBER_CHARS: Final = re.compile(r"[0-9eE.+\- \t]*")
 _LONGEST_SHOWN: Final = 40  # characters of a cell in a message
 _MOST_LISTED: Final = 20  # names in a message
 _MANY_DIGITS: Final = 20  # beyond any 64-bit number
+_GREATEST_COUNT: Final = 1 << 63
 
 
 class BadCell(Exception):
@@ -63,12 +64,16 @@ class Whole:
 
 
 LENGTHS: Final = Whole(1, LONGEST)
+LENGTHS_OR_NONE: Final = Whole(0, LONGEST)
 PRIORITIES: Final = Whole(-GREATEST, GREATEST)
 CLIENTS: Final = Whole(0, GREATEST)
 
 
-def times(cells: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Numbers of at least 0, in whatever unit."""
+def times(cells: Sequence[str]) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
+    """Numbers of at least 0, in whatever unit.  Whole ones stay exact: nanoseconds since 1970 do."""
+    counts = _convert(cells, _WHOLE_CHARS, int)
+    if counts is not None and min(counts) >= 0 and max(counts) < _GREATEST_COUNT:
+        return np.array(counts, np.int64)
     values = _convert(cells, _NUMBER_CHARS, float)
     if values is None or min(values) < 0 or not all(map(isfinite, values)):
         raise _first_bad_time(cells)

@@ -163,9 +163,7 @@ def burst(n: int = 1000, *, seed: int = 0, **rest: Any) -> Workload:
 
 
 @remade
-def closed(
-    *, clients: int, think: Seconds = 0.0, n: int = 1000, seed: int = 0, **rest: Any
-) -> Workload:
+def closed(*, clients: int, think: Seconds = 0.0, n: int = 1000, seed: int = 0, **rest: Any) -> Workload:
     """`clients` that each send a request, wait for its end, think for `think` seconds and send the next.
 
     All start at 0; request i is of client i mod `clients`; `n` requests in all.  Raises InputError.

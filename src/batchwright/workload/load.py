@@ -86,10 +86,11 @@ class Workload:
 
         name = os.fspath(path)
         if is_load(name) and not os.path.isfile(name):
-            return load_of(name, seed).with_max_tokens(max_tokens)
+            load = load_of(name, seed)
+            return load if max_tokens is None else load.with_max_tokens(max_tokens)
         found = read_trace(name, NAMES, columns=columns, time_unit=time_unit, seed=seed)
         if isinstance(found, Workload):
-            return found.with_max_tokens(max_tokens)
+            return found if max_tokens is None else found.with_max_tokens(max_tokens)
         return cls(os.path.basename(name), found, token_limit(found, max_tokens))
 
     @classmethod

@@ -1,10 +1,10 @@
 """Loads as text: `chat`, `poisson(rate=4, n=500)`, `mix(chat, closed(clients=8))`.
 
-    load      name | name(argument=value, ...) | burst(n, ...) | mix(load, load, ...)
+    load      name | name(argument=value, ...) | burst(n, ...) | servegen('file', ...) | mix(load, load, ...)
     value     number | law | 'file'
     law       uniform(a, b) | lognormal(mean=m, sigma=s) | geometric(m) | exponential(m) | empirical('file')
 
-Names and arguments are those of the functions in `generated`, `multi_turn` and `laws`.
+Names and arguments are those of the functions in `generated`, `multi_turn`, `servegen` and `laws`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 from batchwright.errors import InputError, nearest
 from batchwright.workload import generated
 from batchwright.workload.checks import GREATEST_SEED, check_seed, check_whole
+from batchwright.workload.client_models import servegen
 from batchwright.workload.laws import Empirical, Exponential, Geometric, Lognormal, Uniform
 from batchwright.workload.lengths import shape_of
 from batchwright.workload.load import Workload
@@ -37,6 +38,7 @@ LOADS: Final[dict[str, Callable[..., Workload]]] = {
     "burst": generated.burst,
     "closed": generated.closed,
     "sessions": sessions,
+    "servegen": servegen,
 }
 LAWS: Final[dict[str, Callable[..., object]]] = {
     "uniform": Uniform,
@@ -48,6 +50,8 @@ LAWS: Final[dict[str, Callable[..., object]]] = {
 NAMES: Final = ("chat", "article", "poisson(rate=5)")  # for whoever gives no file
 _MIX: Final = "mix"
 _BARE: Final = ("chat", "article")
+_FIRST: Final = {"burst": "n", "servegen": "path"}  # arguments that need no name
+_FILES: Final = ("lengths", "path")
 _MOST_MIXED: Final = 1000
 _APART: Final = 1 << 32  # between the seeds of the loads of a mix, so that no repetitions meet
 _CALL: Final = re.compile(r"\s*[A-Za-z_]\w*\s*\(.*\)\s*", re.DOTALL)
@@ -109,8 +113,9 @@ def _made(name: str, node: ast.Call, text: str, seed: int) -> Workload:
     if "rest" in parameters:
         known += [key for key in signature(shape_of).parameters if key not in known]
     values = _keywords(node, name, known, text)
-    if name == "burst" and len(node.args) == 1 and "n" not in values:
-        values["n"] = _value(node.args[0], "n", text)
+    first = _FIRST.get(name)
+    if first is not None and len(node.args) == 1 and first not in values:
+        values[first] = _value(node.args[0], first, text)
     elif node.args:
         what = f"gives {name} {ast.unparse(node.args[0])} without a name"
         _refuse(text, f"{what}; its arguments are {_listed(known)}")
@@ -138,11 +143,11 @@ def _value(node: ast.expr, key: str, text: str) -> Any:
     if isinstance(node, ast.Call):
         return _law(node, key, text)
     value = _literal(node)
-    if isinstance(value, str) and key == "lengths":
-        return Workload.open(value)
-    if isinstance(value, (int, float)) and key != "lengths":
+    if isinstance(value, str) and key in _FILES:
+        return Workload.open(value) if key == "lengths" else value
+    if isinstance(value, (int, float)) and key not in _FILES:
         return value
-    wanted = "a quoted file" if key == "lengths" else "a number or a law"
+    wanted = "a quoted file" if key in _FILES else "a number or a law"
     _refuse(text, f"needs {wanted} as {key}, not {ast.unparse(node)}")
 
 

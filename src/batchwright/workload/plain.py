@@ -1,74 +1,89 @@
-"""Plain CSV: one row per request under a header with any of these names, in any case.
+"""A plain table, CSV, JSONL or Parquet: one row per request, its columns found by `roles`.
 
-    arrival     arrival, arrival_time, arrived_at, timestamp; a suffix _s, _ms, _us or _ns is the unit
-    prompt      prompt, prompt_tokens, input_tokens, num_prefill_tokens, ...
-    output      output, output_tokens, num_decode_tokens, ...
-    optional    max_tokens, priority, client
-
-Without a suffix an arrival is in seconds, unless it is a date.  Clients are numbers, or names
-that are numbered in order of appearance.
+The unit of the arrivals is the one that was asked for, else the suffix of the column's name,
+else seconds, unless they are dates, or too great for seconds since 1970.  Clients are numbers, or
+names that are numbered in order of appearance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from batchwright.errors import InputError
-from batchwright.workload.cells import CLIENTS, LENGTHS, PRIORITIES, BadCell, Parser, listed, times
-from batchwright.workload.columns import Columns
-from batchwright.workload.csvtable import CsvTable
+from batchwright.workload.cells import CLIENTS, LENGTHS, PRIORITIES, BadCell, Parser, listed, shown, times
+from batchwright.workload.columns import Columns, Floats
 from batchwright.workload.dates import PER_SECOND, dates_like, is_date
+from batchwright.workload.roles import find_titles
+from batchwright.workload.table import Table
+from batchwright.workload.units import UNITS, Unit, refuse_unit, unit_of
 
-_CLOCKS: Final = ("arrival", "arrival_time", "arrived_at", "timestamp")
-_UNITS: Final = {  # suffix: units per second, the unit in words
-    "": (1, "seconds, as its name has no unit (_s, _ms, _us or _ns)"),
-    "_s": (1, "seconds"),
-    "_ms": (1_000, "milliseconds"),
-    "_us": (1_000_000, "microseconds"),
-    "_ns": (1_000_000_000, "nanoseconds"),
-}
-_ARRIVALS: Final = {clock + suffix: unit for clock in _CLOCKS for suffix, unit in _UNITS.items()}
-_NAMES: Final = {
-    "arrival": tuple(_ARRIVALS),
-    "prompt": ("prompt", "prompt_tokens", "prompt_len", "input_tokens", "input_length", "num_prefill_tokens"),
-    "output": ("output", "output_tokens", "output_len", "output_length", "num_decode_tokens"),
-    "max_tokens": ("max_tokens",),
-    "priority": ("priority",),
-    "client": ("client", "client_id"),
-}
-_NEEDED: Final = ("arrival", "prompt", "output")
+NO_ARRIVALS: Final = "no arrivals in the file: all at once; give --rate for Poisson arrivals"
+
+_SINCE_1970: Final = (("ns", 1e17), ("us", 1e14), ("ms", 1e11))  # at least; 1e11 s are 3,000 years
 
 
-def matches(first_line: str) -> bool:
-    """The last format to be tried: whatever else has a header."""
-    return True
+def read_plain(
+    table: Table, kind: str, columns: Mapping[str, str] | None = None, time_unit: str | None = None
+) -> Columns:
+    """The trace.  `kind`: what its notes call the file.  `columns`: role to title.
 
-
-def read(name: str, text: str) -> Columns:
-    """The trace.  Raises InputError on a missing column, or on the first row that is not valid."""
-    table = CsvTable(name, text)
-    titles = _find_titles(table)
-    clock = titles["arrival"]
-    per_second, unit = (PER_SECOND, "dates") if is_date(table.first[clock]) else _ARRIVALS[clock.lower()]
+    Raises InputError on a missing column, or on the first row that is not valid.
+    """
+    titles = find_titles(table, columns)
+    unit = _unit(table, titles.get("arrival"), time_unit)
     parsers = {title: _parser(role, table.first[title]) for role, title in titles.items()}
     data = table.read(parsers)
-    columns = {role: data[title] for role, title in titles.items()}
-    notes = [f"CSV: {clock} read as {unit}", *_note_start(table, clock), *_note_clients(parsers)]
+    found = {role: data[title] for role, title in titles.items()}
     return Columns(
-        arrival=table.seconds(clock, columns["arrival"], per_second),
-        prompt=columns["prompt"],
-        output=columns["output"],
-        max_tokens=columns.get("max_tokens"),
-        priority=columns.get("priority"),
-        client=columns.get("client"),
-        notes=(*notes, *table.note_ignored(parsers)),
+        arrival=_arrival(table, titles, data, unit),
+        prompt=found["prompt"],
+        output=found["output"],
+        max_tokens=found.get("max_tokens"),
+        priority=found.get("priority"),
+        client=found.get("client"),
+        notes=tuple(_notes(table, kind, titles, unit, parsers)),
+        has_arrivals="arrival" in titles,
     )
+
+
+def _arrival(
+    table: Table, titles: Mapping[str, str], data: Mapping[str, npt.NDArray[Any]], unit: Unit
+) -> Floats:
+    clock = titles.get("arrival")
+    if clock is None:
+        return np.zeros(len(data[titles["prompt"]]))
+    return table.seconds(clock, data[clock], unit.per_second)
+
+
+def _unit(table: Table, clock: str | None, asked: str | None) -> Unit:
+    if clock is None:
+        refuse_unit(table.name, asked, "it has no arrivals")
+        return UNITS["s"]
+    if is_date(table.first[clock]):
+        refuse_unit(table.name, asked, f"{clock} holds dates, which have no unit")
+        return Unit(PER_SECOND, "dates")
+    if asked is not None:
+        unit = unit_of(asked)
+        return Unit(unit.per_second, f"{unit.words}, as given")
+    suffix = clock.lower().rpartition("_")[2] if "_" in clock else ""
+    if suffix in UNITS:
+        return UNITS[suffix]
+    return _unit_by_size(table.first[clock])
+
+
+def _unit_by_size(first: str) -> Unit:
+    """Seconds, unless so great a number can only count smaller units since 1970."""
+    value = float(first) if first.strip().replace(".", "", 1).isdecimal() else 0.0
+    for suffix, since_1970 in _SINCE_1970:
+        if value >= since_1970:
+            unit = UNITS[suffix]
+            return Unit(unit.per_second, f"{unit.words} since 1970, by their size")
+    return Unit(1, "seconds, as its name has no unit (_s, _ms, _us or _ns)")
 
 
 def _parser(role: str, first: str) -> Parser:
@@ -77,6 +92,8 @@ def _parser(role: str, first: str) -> Parser:
         return dates_like(first) if is_date(first) else times
     if role == "client":
         return CLIENTS if _is_whole(first) else _ClientNames()
+    if role == "model":
+        return Models()
     return PRIORITIES if role == "priority" else LENGTHS
 
 
@@ -94,43 +111,46 @@ class _ClientNames:
         return np.array([self.numbers[cell] for cell in cells], np.int64)
 
 
-def _note_start(table: CsvTable, clock: str) -> list[str]:
+@dataclass
+class Models:
+    """A parser that reads nothing from names of models, but counts them for a note."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, cells: Sequence[str]) -> npt.NDArray[Any]:
+        self.counts.update(cells)
+        return np.zeros(len(cells), np.int8)
+
+
+def note_models(counts: Mapping[str, int]) -> str:
+    """What a trace of several models is taken for."""
+    names = listed(f"{name or 'no name'} {count}" for name, count in sorted(counts.items()))
+    return f"requests by model: {', '.join(names)}; all are served as one load"
+
+
+def _notes(
+    table: Table, kind: str, titles: Mapping[str, str], unit: Unit, parsers: Mapping[str, Parser]
+) -> Iterator[str]:
+    clock = titles.get("arrival")
+    if clock is None:
+        yield f"{kind}: {NO_ARRIVALS}"
+    else:
+        yield f"{kind}: {clock} read as {unit.words}"
+        yield from note_start(table, clock)
+    for parser in parsers.values():
+        if isinstance(parser, _ClientNames):
+            yield f"{len(parser.numbers)} client names are numbered from 0, in order of appearance"
+        if isinstance(parser, Models):
+            yield note_models(parser.counts)
+    yield from table.note_ignored(parsers)
+
+
+def note_start(table: Table, clock: str) -> Iterator[str]:
+    """A note if the first arrival is not at 0 already."""
     first = table.first[clock]
-    if is_date(first) or float(first) == 0:
-        return []
-    return [f"the first {clock}, {first.strip()}, is time 0"]
-
-
-def _note_clients(parsers: dict[str, Parser]) -> list[str]:
-    counts = [len(parser.numbers) for parser in parsers.values() if isinstance(parser, _ClientNames)]
-    return [f"{count} client names are numbered from 0, in order of appearance" for count in counts]
+    if not is_date(first) and float(first) != 0:
+        yield f"the first {clock}, {shown(first.strip())[1:-1]}, is time 0"
 
 
 def _is_whole(cell: str) -> bool:
     return cell.strip().lstrip("+-").isdecimal()
-
-
-def _find_titles(table: CsvTable) -> dict[str, str]:
-    """The title in the header for each role that the table has."""
-    titles: dict[str, str] = {}
-    for role, names in _NAMES.items():
-        found = [title for title in table.header if title.lower() in names]
-        if len(found) > 1:
-            both = " and ".join(map(repr, found))
-            raise table.fail(table.header_row, f"the columns {both} both give the {role}; keep one")
-        if found:
-            titles[role] = found[0]
-    for role in _NEEDED:
-        if role not in titles:
-            raise _missing(table, role, set(titles.values()))
-    return titles
-
-
-def _missing(table: CsvTable, role: str, used: set[str]) -> InputError:
-    found = f"no {role} column; the columns are {', '.join(listed(table.header))}"
-    for title in table.header:
-        close = [] if title in used else get_close_matches(title.lower(), _NAMES[role], n=1, cutoff=0.7)
-        if close:
-            return table.fail(table.header_row, f"{found}; is {title!r} meant to be {close[0]!r}?")
-    known = ", ".join(_CLOCKS if role == "arrival" else _NAMES[role])
-    return table.fail(table.header_row, f"{found}; name one {known}")

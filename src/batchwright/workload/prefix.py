@@ -1,11 +1,12 @@
 """Prefix keys from the hashes of a trace.
 
 A trace may give one hash per `tokens` prompt tokens (Mooncake: 512), each standing for all
-tokens up to the end of its piece.  A KV block is smaller, so a hash h yields several keys:
+tokens up to the end of its piece.  Where a KV block is smaller, a hash h yields several keys:
 
     key(h, j) = h * (tokens / block_size) + j        j = 0 .. tokens / block_size - 1
 
-Only full blocks of the prompt have a key; the last piece of a prompt is often partial.
+Where it is larger, the hash at the end of a block is its key.  Only full blocks of the prompt
+have a key; the last piece of a prompt is often partial.
 """
 
 from __future__ import annotations
@@ -73,33 +74,48 @@ class Hashes:
         return split.first(counts, np.arange(len(counts)))
 
     def check_block_size(self, block_size: int) -> None:
-        """Raises InputError unless blocks of `block_size` tokens fill a hash exactly."""
-        if block_size < 1 or self.tokens % block_size:
+        """Raises InputError unless blocks of `block_size` tokens and hashes fit into each other."""
+        if block_size < 1 or (self.tokens % block_size and block_size % self.tokens):
             raise InputError(
-                f"block_size {block_size} does not divide {self.tokens}, the tokens of one prefix hash; "
-                f"choose a block_size that does, or read the workload without prefixes"
+                f"block_size {block_size} does not divide {self.tokens}, the tokens of one prefix hash, nor "
+                f"is it a multiple; choose a block_size that is, or read the workload without prefixes"
             )
 
     def keys(self, index: int, prompt: int, block_size: int) -> array[int]:
         """The keys of the full KV blocks of request `index`, whose prompt has `prompt` tokens."""
         tokens = prompt if self.covered is None else int(self.covered[index])
-        per_hash = self.tokens // block_size
-        ids = self.ids[self.offsets[index] : self.offsets[index + 1], None]
-        keys = (ids * per_hash + np.arange(per_hash)).ravel()[: tokens // block_size]
-        return array("q", keys.tobytes())
+        ids = self.ids[self.offsets[index] : self.offsets[index + 1]]
+        if block_size > self.tokens:
+            per_block = block_size // self.tokens
+            keys = ids[per_block - 1 :: per_block]
+        else:
+            per_hash = self.tokens // block_size
+            keys = (ids[:, None] * per_hash + np.arange(per_hash)).ravel()
+        return array("q", keys[: tokens // block_size].tobytes())
 
 
 def wrong_hashes(ids: object, prompt: int) -> str | None:
-    """What is wrong with the hashes of a prompt, None if nothing is."""
+    """What is wrong with the hashes of a prompt, one per 512 tokens; None if nothing is."""
     if type(ids) is not list or not set(map(type, ids)) <= {int}:
         return "is not a list of whole numbers; correct it, or remove hash_ids from every row"
     wanted = -(-prompt // HASH_TOKENS)
-    if len(ids) != wanted:
-        return (
-            f"has {len(ids)} hashes, but a prompt of {prompt} tokens has {wanted} pieces of {HASH_TOKENS}; "
-            "correct either"
-        )
-    for worst in (min(ids), max(ids)):
+    return wrong_count(len(ids), prompt, HASH_TOKENS, (wanted,)) or wrong_numbers(ids)
+
+
+def wrong_count(count: int, prompt: int, tokens: int, wanted: tuple[int, ...]) -> str | None:
+    """What is wrong with `count` hashes of `tokens` tokens each; None if it is one of `wanted`."""
+    if count in wanted:
+        return None
+    numbers = " or ".join(map(str, dict.fromkeys(wanted)))
+    return (
+        f"has {count} hashes, but a prompt of {prompt} tokens has {numbers} pieces of {tokens}; "
+        "correct either"
+    )
+
+
+def wrong_numbers(ids: Sequence[int]) -> str | None:
+    """What is wrong with hashes that are whole numbers; None if nothing is."""
+    for worst in (min(ids, default=0), max(ids, default=0)):
         if not 0 <= worst <= GREATEST_HASH:
             return f"has the hash {worst}, outside 0 to {GREATEST_HASH}; renumber the hashes"
     return None
@@ -116,7 +132,7 @@ def offsets_of(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
 
 
-def gather(lists: Sequence[Sequence[int]]) -> Hashes:
+def gather(lists: Sequence[Sequence[int]], tokens: int = HASH_TOKENS) -> Hashes:
     """The hashes of all requests, already checked."""
     ids = np.fromiter(chain.from_iterable(lists), np.int64)
-    return Hashes(ids, np.array([0, *accumulate(map(len, lists))], np.int64))
+    return Hashes(ids, np.array([0, *accumulate(map(len, lists))], np.int64), tokens)

@@ -1,4 +1,4 @@
-"""The text of a trace file, whatever way it is packed.
+"""The bytes of a trace file, and its text, whatever way it is packed.
 
 Gzip is told by its first bytes, not by the name.  Text is UTF-8; a byte-order mark is fine.
 """
@@ -13,38 +13,54 @@ from batchwright.errors import InputError
 
 _START: Final = 1 << 16  # bytes
 _GZIP: Final = b"\x1f\x8b"
-_PACKED: Final = {b"PAR1": "Parquet", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
+PARQUET: Final = b"PAR1"
+_TAR: Final = (257, b"ustar")  # where its mark stands
+_REFUSED: Final = {b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
+_POINTER: Final = b"version https://git-lfs."
 
 
-def read_text(path: str, built_in: tuple[str, ...]) -> str:
-    """All of it.  Raises InputError on a file that cannot be read whole as text.
+def read_bytes(path: str, built_in: tuple[str, ...]) -> bytes:
+    """All of it, unpacked if it is gzip.  Raises InputError on a file that cannot be read whole.
 
     `built_in`: names that are no files, for whoever gave a path that is none either.
     """
-    raw = _read_bytes(path, built_in)
+    raw = _read_file(path, built_in)
     if raw.startswith(_GZIP):
         raw = _unpack(path, raw)
-    for magic, kind in _PACKED.items():
+    for magic, kind in _REFUSED.items():
         if raw.startswith(magic):
-            raise InputError(f"{path}: is a {kind} file, not text; give CSV or JSONL, plain or gzipped")
+            raise InputError(f"{path}: is a {kind} file; unpack it, or pack it with gzip")
+    if raw.startswith(_POINTER):
+        raise InputError(f"{path}: is a Git LFS pointer, not the data; fetch it with git lfs pull")
+    if not raw.strip():
+        raise InputError(f"{path}: is empty; give a trace with a header and at least one row")
+    return raw
+
+
+def is_archive(raw: bytes) -> bool:
+    """Is it a tar?"""
+    place, mark = _TAR
+    return raw[place : place + len(mark)] == mark
+
+
+def text_of(path: str, raw: bytes) -> str:
+    """Raises InputError on what is no text."""
     text = _decode(path, raw)
     if not text.strip():
         raise InputError(f"{path}: is empty; give a trace with a header and at least one row")
     return text
 
 
-def _read_bytes(path: str, built_in: tuple[str, ...]) -> bytes:
+def _read_file(path: str, built_in: tuple[str, ...]) -> bytes:
     try:
         with open(path, "rb") as file:
             start = file.read(_START)
-            if b"\0" in start and not start.startswith(_GZIP):
-                return start  # no text, so the rest is not worth its memory
+            if b"\0" in start and not (start.startswith((_GZIP, PARQUET)) or is_archive(start)):
+                return start  # neither text nor a kind that is read, so the rest is not worth its memory
             return start + file.read()
     except FileNotFoundError:
         known = ", ".join(built_in)
         raise InputError(f"{path}: no such file; give a trace file, or a built-in load: {known}") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: is a directory; give one trace file in it") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(f"{path!r}: cannot be read ({reason}); check its name and permissions") from None

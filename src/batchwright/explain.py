@@ -1,0 +1,101 @@
+"""One paragraph in words: what each policy does with its slots, and what that does to its clients.
+
+It says only what is in the numbers: the shares of `slots`, mean E2E, the saturation verdict and the
+gaps between tokens.  Of more than three policies, those with the least and the greatest mean E2E
+and, of the rest, the one that computes least in its slots stand for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isnan
+from typing import Final
+
+from batchwright.durations import shown
+from batchwright.run import Run
+
+PARTS: Final = {
+    "padding": "goes to padding (rows that have ended, prompts filled up to the longest)",
+    "held": "is held by requests that are not computed",
+    "idle_with_queue": "is empty while requests wait",
+    "idle_without_queue": "is empty with nobody waiting",
+}
+SMALL: Final = 0.005  # a share that is not worth a word
+MOST: Final = 3  # policies with a sentence of their own
+NEAR: Final = 1.05  # a ratio that is not worth a word
+
+
+def paragraph(runs: Mapping[str, Run]) -> str:
+    """The paragraph on `runs`, by the name of the policy.  Empty if there are none."""
+    served = {name: run for name, run in runs.items() if not isnan(run.slots.seconds)}
+    chosen = {name: served[name] for name in _chosen(served)}
+    sentences = [_slots_sentence(name, run) for name, run in chosen.items()]
+    sentences += _nobody([name for name in runs if name not in served])
+    if chosen:
+        sentences += [_latency_sentence(chosen), *_saturation(served), *_stream(chosen)]
+    return " ".join(sentences)
+
+
+def _chosen(served: Mapping[str, Run]) -> list[str]:
+    """The names that stand for all, in the order given."""
+    if len(served) <= MOST:
+        return list(served)
+    order = sorted(served, key=lambda name: served[name].summary.e2e.mean)
+    idlest = min(order[1:-1], key=lambda name: _useful(served[name]))
+    return [name for name in served if name in (order[0], order[-1], idlest)]
+
+
+def _useful(run: Run) -> float:
+    return run.slots.prefill + run.slots.decode
+
+
+def _slots_sentence(name: str, run: Run) -> str:
+    shares, seats = run.slots.shares, run.slots.num_slots
+    of = "its one seat" if seats == 1 else f"its {seats:,} seats"
+    rest = sorted((part for part in PARTS if shares[part] >= SMALL), key=lambda part: -shares[part])
+    parts = [f"{shares[part]:.1%} {PARTS[part]}" for part in rest]
+    after = f"; {_listed(parts)}" if parts else ""
+    return f"{name} computes prompts and tokens in {_useful(run):.1%} of the time of {of}{after}."
+
+
+def _nobody(names: list[str]) -> list[str]:
+    finish = "finishes" if len(names) == 1 else "finish"
+    return [f"{_listed(names)} {finish} no request."] if names else []
+
+
+def _latency_sentence(chosen: Mapping[str, Run]) -> str:
+    means = {name: run.summary.e2e.mean for name, run in chosen.items()}
+    order = sorted(means, key=lambda name: means[name])
+    least, greatest = order[0], order[-1]
+    parts = [f"{shown(means[name])} with {name}" for name in order]
+    ratio = means[greatest] / means[least]
+    factor = f", {ratio:,.3g} times as long as with {least}" if ratio >= NEAR else ""
+    return f"From arrival to end a request takes {_listed(parts)} on average{factor}."
+
+
+def _saturation(served: Mapping[str, Run]) -> list[str]:
+    names = [name for name, run in served.items() if run.saturation().is_saturated]
+    if not names:
+        return []
+    are, their = ("is", "its") if len(names) == 1 else ("are", "their")
+    return [
+        f"{_listed(names)} {are} past saturation: {their} waits grow with the trace, so {their} numbers "
+        "hold for this length only."
+    ]
+
+
+def _stream(chosen: Mapping[str, Run]) -> list[str]:
+    """What clients see of the tokens."""
+    mute = [name for name, run in chosen.items() if not run.is_streamed]
+    gaps = {name: run.summary.itl for name, run in chosen.items() if run.summary.itl.is_defined}
+    parts = [f"{shown(gap.mean)} with {name} (P99 {shown(gap.p99)})" for name, gap in gaps.items()]
+    found = [f"The mean gap between two tokens is {_listed(parts)}"] if parts else []
+    if mute:
+        clients = "clients" if found else "Clients"
+        found.append(f"{clients} of {_listed(mute)} see nothing before their batch has ended")
+    return ["; ".join(found) + "."] if found else []
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -1,0 +1,147 @@
+"""What a comparison estimates, how sure it is, and who wins.
+
+Three ways to an interval of 95 %:
+
+    sections      one load: the same estimate of 20 consecutive parts of the run after its warm-up
+    replications  a load that is made: the same policies on other seeds; Student's t over them
+    bootstrap     a trace: the same policies on resamples of its blocks of requests; the spread
+                  of the resamples around what the trace itself gives
+
+Policies meet the same requests in every replication (common random numbers), so differences
+are taken replication by replication, or request by request, and are surer than both values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import Final, Literal
+
+import numpy as np
+
+from batchwright.errors import InputError
+from batchwright.estimates import SPREADS
+from batchwright.interval import (
+    Interval,
+    around,
+    bootstrap_interval,
+    paired_interval,
+    series_interval,
+    t_interval,
+)
+from batchwright.metrics import Numbers
+from batchwright.run import Run
+from batchwright.workload import Workload
+
+Method = Literal["sections", "replications", "bootstrap"]
+HIGHER: Final = ("output_throughput", "total_throughput", "request_throughput", "attainment", "goodput")
+MOST: Final = 10_000  # loads
+COUNTED: Final = ("itl_s",)  # has no value per request, so no sections
+
+
+def check_repeat(repeat: int) -> None:
+    """Raises InputError unless so many loads can be run."""
+    if type(repeat) is not int or not 1 <= repeat <= MOST:
+        raise InputError(f"repeat is {repeat!r}; give a whole number of 1 to {MOST}")
+
+
+def loads(load: Workload, repeat: int) -> Iterator[Workload]:
+    """The load and its replications: `repeat` in all, or so many resamples beside a trace."""
+    yield load
+    for k in range(1, num_loads(load, repeat)):
+        yield load.replicate(k)
+
+
+def num_loads(load: Workload, repeat: int) -> int:
+    """How many loads are run; the trace itself is one more."""
+    return repeat + (method_of(load, repeat) == "bootstrap")
+
+
+def method_of(load: Workload, repeat: int) -> Method:
+    """How the intervals of `repeat` loads are found."""
+    if repeat == 1:
+        return "sections"
+    return "bootstrap" if load.made is None else "replications"
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """`values`: per policy, one mapping from metric to value for every load that was run.
+
+    `runs`: those of the first load, of which the first `skip` requests are left out.
+    `digest`: of all loads.
+    """
+
+    method: Method
+    values: Mapping[str, list[dict[str, float]]]
+    runs: Mapping[str, Run]
+    skip: int
+    digest: str
+
+    @property
+    def is_steady(self) -> bool:
+        """Do requests come one after the other?  Where all come at once, parts of a run are not alike."""
+        return next(iter(self.runs.values())).span > 0
+
+    @property
+    def num_loads(self) -> int:
+        """Loads that were run; in a bootstrap the first is the trace itself."""
+        return len(next(iter(self.values.values())))
+
+    @property
+    def num_replications(self) -> int:
+        """Loads that the intervals come from."""
+        return self.num_loads - (self.method == "bootstrap")
+
+    def interval(self, policy: str, metric: str) -> Interval:
+        """The estimate of `metric` for `policy`; nan where not applicable, or too little is known."""
+        if self.method != "sections":
+            return self._spread([values[metric] for values in self.values[policy]])
+        value = self.values[policy][0][metric]
+        series = self._series(policy, metric)
+        if series is None or not self.is_steady:
+            return around(value, nan)
+        found = series_interval(series, metric.rpartition(".")[2])
+        return around(value, found.half)
+
+    def difference(self, a: str, b: str, metric: str) -> Interval:
+        """How much higher `metric` is for `a` than for `b`, paired."""
+        if self.method != "sections":
+            pairs = zip(self.values[a], self.values[b], strict=True)
+            return self._spread([x[metric] - y[metric] for x, y in pairs])
+        mine, other = self._series(a, metric), self._series(b, metric)
+        if mine is None or other is None or not self.is_steady:
+            return around(self.values[a][0][metric] - self.values[b][0][metric], nan)
+        return paired_interval(mine, other, metric.rpartition(".")[2])
+
+    def winner(self, metric: str) -> str | None:
+        """The policy that is better than every other one by an interval that excludes 0; else None.
+
+        A policy to which the metric is not applicable neither wins nor stands in the way.
+        """
+        names = [name for name in self.values if not isnan(self.interval(name, metric).value)]
+        if not is_ranked(metric) or len(names) < 2:
+            return None
+        sign = 1 if metric in HIGHER else -1
+        best = max(names, key=lambda name: sign * self.interval(name, metric).value)
+        others = [self.difference(best, name, metric) for name in names if name != best]
+        return best if all(found.is_clear and found.value * sign > 0 for found in others) else None
+
+    def _spread(self, values: list[float]) -> Interval:
+        if self.method == "bootstrap":
+            return bootstrap_interval(values[0], values[1:])
+        return t_interval(values)
+
+    def _series(self, policy: str, metric: str) -> Numbers | None:
+        """The values of the requests after warm-up; None for what is no metric of a request."""
+        name = metric.rpartition(".")[0]
+        if name not in SPREADS or name in COUNTED:
+            return None
+        run = self.runs[policy]
+        return run.requests()[name][np.argsort(run.arrival, kind="stable")[self.skip :]]
+
+
+def is_ranked(metric: str) -> bool:
+    """Is more, or less, of it better?"""
+    return metric in HIGHER or metric.rpartition(".")[0] in SPREADS

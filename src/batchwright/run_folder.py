@@ -1,0 +1,151 @@
+"""A run as a folder: what was run, what came out, request by request and step by step.
+
+    config.yaml   the scenario, with everything that is needed to repeat it
+    summary.json  the numbers of the comparison, as `--json` prints them
+    requests      a row per policy and request   (Parquet with polars, else gzipped CSV)
+    steps         a row per policy and step
+    clients       a row per policy and client, where the load names clients
+
+A folder is made beside its place and renamed when it is whole, so that one that is there is whole.
+The same scenario and seed give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from batchwright.columns_file import read_columns, write_columns
+from batchwright.errors import InputError, nearest
+from batchwright.run import Run
+from batchwright.scenario.keys import Scenario
+from batchwright.scenario.text import as_yaml, moved
+from batchwright.version import __version__
+
+CONFIG: Final = "config.yaml"
+SUMMARY: Final = "summary.json"
+Table = dict[str, npt.NDArray[Any]]
+
+
+def check_place(folder: Path, force: bool) -> None:
+    """Raises InputError if `folder` is there, unless `force`; then only if it is no run."""
+    if not folder.exists():
+        return
+    if not force:
+        raise InputError(f"{folder}: is there already; give another name, or --force to replace it")
+    if not (folder / SUMMARY).is_file():
+        raise InputError(f"{folder}: is no run folder, so it is not replaced; give another name")
+
+
+def write(
+    folder: Path,
+    scenario: Scenario,
+    summary: Mapping[str, Any],
+    runs: Mapping[str, Run],
+    force: bool = False,
+) -> None:
+    """Write all of a comparison, whole or not at all.  Raises InputError."""
+    with _whole(folder, force) as part:
+        config = f"# batchwright {__version__}\n{as_yaml(moved(scenario, folder))}"
+        (part / CONFIG).write_text(config, encoding="utf-8")
+        (part / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        write_columns(part / "requests", _stacked({name: run.requests() for name, run in runs.items()}))
+        write_columns(part / "steps", _stacked({name: run.steps() for name, run in runs.items()}))
+        if all(run.load.client is not None for run in runs.values()):
+            write_columns(part / "clients", _stacked({name: run.clients() for name, run in runs.items()}))
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run folder that is read, its tables when they are asked for."""
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path) -> RunFolder:
+        """Raises InputError if `folder` is no run."""
+        found = cls(folder)
+        found.summary  # noqa: B018  read now, so that a wrong folder is told now
+        return found
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What `summary.json` says."""
+        file = self.folder / SUMMARY
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(f"{self.folder}: is no run folder; make one with compare -o") from None
+        except (OSError, ValueError):
+            raise InputError(f"{file}: is no whole JSON; run the comparison again") from None
+        if not isinstance(found, dict) or not isinstance(found.get("policies"), dict):
+            raise InputError(f"{file}: is not the summary of a run; run the comparison again")
+        return found
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The keys of the scenario."""
+        import yaml
+
+        found = yaml.safe_load((self.folder / CONFIG).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+
+    def requests(self, policy: str) -> Table:
+        """The rows of one policy, in order of arrival.  Raises InputError."""
+        known = self.summary["policies"]
+        if policy not in known:
+            raise InputError(f"{self.folder}: has no policy {policy!r}{nearest(policy, known)}")
+        rows = self._requests
+        chosen = rows["policy"] == policy
+        return {name: values[chosen] for name, values in rows.items() if name != "policy"}
+
+    @cached_property
+    def _requests(self) -> Table:
+        return read_columns(self.folder / "requests")
+
+
+def _stacked(tables: Mapping[str, Mapping[str, npt.NDArray[Any]]]) -> Table:
+    """The tables one below the other, with the policy of each row."""
+    first = next(iter(tables.values()))
+    names = [np.full(len(next(iter(table.values()))), name) for name, table in tables.items()]
+    stacked: Table = {"policy": np.concatenate(names)}
+    return stacked | {key: np.concatenate([table[key] for table in tables.values()]) for key in first}
+
+
+@contextmanager
+def _whole(folder: Path, force: bool) -> Iterator[Path]:
+    """A new folder that takes the name `folder` if nothing goes wrong, and is gone otherwise."""
+    check_place(folder, force)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial.", dir=folder.parent))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); give another place") from None
+    try:
+        yield part
+        part.chmod(0o755)
+        _replace(part, folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); give another place") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _replace(part: Path, folder: Path) -> None:
+    if not folder.exists():
+        os.rename(part, folder)
+        return
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.old.", dir=folder.parent) as old:
+        os.rename(folder, Path(old) / "was")
+        os.rename(part, folder)

@@ -1,0 +1,76 @@
+"""When every step ran and every token came, as arrays; nothing is expanded into objects.
+
+A stay brings its first token with step `since` - 1 and one more with each step that it decodes
+in, so the tokens of an undisturbed stay are one slice of the ends of the steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from batchwright.metrics import Numbers
+from batchwright.run import Run
+from batchwright.timeline import Timeline
+
+
+def step_times(run: Run) -> tuple[Numbers, Numbers]:
+    """Start and end of every step, in seconds from the first arrival."""
+    ends = run.timeline.ends
+    starts = np.concatenate(([0.0], ends))[:-1]
+    starts[run.timeline.first] = run.timeline.begins
+    return starts, ends
+
+
+def token_times(run: Run) -> list[Numbers]:
+    """Per request, in order of arrival, the seconds at which its tokens were made.
+
+    A request that was rejected or cancelled has none, or those that it got.  A client sees them
+    at these times only where the policy streams (`run.is_streamed`), else when the batch ends.
+    """
+    parts: list[list[Numbers]] = [[] for _ in range(len(run.load))]
+    ids = run.timeline.admitted["id"].tolist()
+    for id, times in zip(ids, _stay_times(run.timeline), strict=True):
+        if len(times):
+            parts[id].append(times)
+    nothing = np.empty(0)
+    return [_joined(found) if found else nothing for found in parts]
+
+
+def _joined(parts: list[Numbers]) -> Numbers:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _stay_times(timeline: Timeline) -> list[Numbers]:
+    """Of every stay that had a seat, in order of admission."""
+    stays, ends = timeline.admitted, timeline.ends
+    is_steady = timeline.clock(stays["stopped"]) - timeline.clock(stays["since"]) == (
+        stays["stopped"] - stays["since"]
+    )
+    is_steady[timeline.held[1]] = False
+    rows = zip(stays["since"].tolist(), stays["stopped"].tolist(), is_steady.tolist(), strict=True)
+    missed = _missed(timeline)
+    found = []
+    for place, (since, stopped, steady) in enumerate(rows):
+        if since < 0:
+            found.append(ends[:0])
+        elif steady:
+            found.append(ends[since - 1 : stopped])
+        else:
+            found.append(_disturbed(timeline, since, stopped, missed.get(place, [])))
+    return found
+
+
+def _missed(timeline: Timeline) -> dict[int, list[int]]:
+    """Ticks that decodes were held in, by place of the stay."""
+    found: dict[int, list[int]] = {}
+    for tick, place in zip(*(column.tolist() for column in timeline.held), strict=True):
+        found.setdefault(place, []).append(tick)
+    return found
+
+
+def _disturbed(timeline: Timeline, since: int, stopped: int, missed: list[int]) -> Numbers:
+    """The tokens of a stay that missed steps: by `missed`, or because no decode ran."""
+    ticks = np.arange(since, stopped)
+    ticks = np.setdiff1d(ticks, np.concatenate((missed, timeline.column("paused"))))
+    times: Numbers = timeline.ends[np.concatenate(([since - 1], ticks)).astype(np.int64)]
+    return times
