@@ -209,3 +209,24 @@ def test_every_function_that_the_page_names_exists() -> None:
     assert len(named) > 40
     for module, function in named:
         assert callable(getattr(import_module(f"batchwright.theory.{module}"), function)), function
+
+
+def test_the_command_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    from batchwright.cli.theory import theory
+    from batchwright.scenario.keys import Scenario
+
+    asked = Scenario(
+        workload="poisson(rate=4, n=300, prompt=100, output=50)",
+        cost="linear(0.006, 2e-5, 5e-5)",
+        policies="static(8),orca,vllm,static(16)",
+        slo="tpot=10ms",
+        repeat=3,
+    )
+    theory(asked, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert any(note.startswith("no formulas for orca, static(16):") for note in found["notes"])
+    assert any("--repeat has no effect" in note for note in found["notes"])
+    assert found["quantities"]["slo_batch"]["value"] > 1
+    theory(asked, as_json=False)
+    printed = capsys.readouterr().out
+    assert "largest batch with a TPOT of 10 ms" in printed and "no formulas for orca" in printed

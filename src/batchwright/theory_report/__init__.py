@@ -22,8 +22,9 @@ from batchwright.theory_report.batches import dynamic_section, static_section
 from batchwright.theory_report.facts import facts
 from batchwright.theory_report.gains import batch_section, gain_section, host_section
 from batchwright.theory_report.quantity import Quantity, Section, lines, to_json
-from batchwright.theory_report.residents import continuous_section, resident_regime
+from batchwright.theory_report.residents import continuous_section
 from batchwright.theory_report.simulated import Simulated
+from batchwright.theory_report.steady import resident_regime
 from batchwright.theory_report.steps import Regime, linear_step
 from batchwright.workload import Workload
 
@@ -86,7 +87,7 @@ def theory_report(
         dynamic_section(known, alone, runs),
         continuous_section(known, step, settled, found, runs),
         gain_section(known, alone, settled, runs),
-        host_section(known, step, cost, settled),
+        host_section(known, cost, settled),
         batch_section(known, full, settled, found, slo),
     ]
     return TheoryReport(load, tuple(sections))

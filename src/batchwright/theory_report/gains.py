@@ -15,9 +15,9 @@ from batchwright.theory_report.asked import Ceilings, largest_batch
 from batchwright.theory_report.batches import batch_of
 from batchwright.theory_report.facts import Facts
 from batchwright.theory_report.quantity import Quantity, Section, plain, quantity, seconds
-from batchwright.theory_report.residents import steady
 from batchwright.theory_report.simulated import DRAWN, DRAWS, Simulated
-from batchwright.theory_report.steps import LinearStep
+from batchwright.theory_report.steady import resident_regime, steady
+from batchwright.theory_report.steps import LinearStep, linear_step
 
 FEW = 100  # requests that come at once
 MANY = 40  # draws of them
@@ -103,30 +103,40 @@ def _more_slots(facts: Facts, step: LinearStep, limits: Limits, size: int) -> Qu
     )
 
 
-def host_section(facts: Facts, step: LinearStep, cost: CostModel, limits: Limits) -> Section:
+def host_section(facts: Facts, cost: CostModel, limits: Limits) -> Section:
     """What the host takes from a step, hidden or not.  A cost without a host gets that of `Hosted`."""
     host = cost if isinstance(cost, Hosted) else Hosted(cost)
     source = "host of the cost" if isinstance(cost, Hosted) else "the cost has no host; vLLM 0.32's is"
-    said = f"{source}, {seconds(host.base)} + {seconds(host.per_running)} per running request a step"
+    running, length, where = _device_at(facts, host.cost, limits)
+    said = (
+        f"{source}, {seconds(host.base)} + {seconds(host.per_running)} per running request a step; "
+        f"{where}: {plain(running)} running, the device's steps {seconds(length)}"
+    )
+    time = overhead.host_seconds(running, host.base, host.per_running)
+    first = quantity(
+        "host_s",
+        "host time of a step",
+        "s",
+        "h0 + h1 n",
+        f"{seconds(host.base)} + {seconds(host.per_running)} x {plain(running)}",
+        lambda: time,
+    )
+    return Section("Scheduler", (said,), (first, *_host_costs(facts, length, time)))
+
+
+def _device_at(facts: Facts, device: CostModel, limits: Limits) -> tuple[float, float, str]:
+    """Running requests and seconds of a step: at this load, or else with every slot taken."""
+    step = linear_step(device, facts, resident_regime(device, facts, limits, False), False)
     try:
         at = steady(facts, step)
-        running, length = at.residents / (1 - at.idle), at.step
-        where = "at this load"
+        return at.residents / (1 - at.idle), at.step, "at this load"
     except InputError:
-        running = float(limits.max_num_seqs)
-        length = step.base + running * step.work(facts) / facts.output
-        where = "with every slot taken"
-    said = f"{said}; {where}: {plain(running)} running, steps of {seconds(length)}"
-    time = overhead.host_seconds(running, host.base, host.per_running)
-    rows = (
-        quantity(
-            "host_s",
-            "host time of a step",
-            "s",
-            "h0 + h1 n",
-            f"{seconds(host.base)} + {seconds(host.per_running)} x {plain(running)}",
-            lambda: time,
-        ),
+        most = limits.max_num_seqs
+        return float(most), step.base + most * step.work(facts) / facts.output, "with every slot taken"
+
+
+def _host_costs(facts: Facts, length: float, time: float) -> tuple[Quantity, ...]:
+    return (
         quantity(
             "synchronous_loss",
             "share of time lost if it does not overlap",
@@ -143,7 +153,7 @@ def host_section(facts: Facts, step: LinearStep, cost: CostModel, limits: Limits
             "(step + h) / max(step, h) - 1",
             f"{seconds(length + time)} / {seconds(max(length, time))} - 1",
             lambda: overhead.overlap_speedup(length, time) - 1,
-            holds=f"an end is seen a step late, {plain(1 / facts.output * 100)} % more steps a request",
+            holds=f"an end is seen a step late: {100 / facts.output:.2g} % more steps a request",
         ),
         quantity(
             "ten_percent_step_s",
@@ -155,7 +165,6 @@ def host_section(facts: Facts, step: LinearStep, cost: CostModel, limits: Limits
             holds="synchronous scheduling",
         ),
     )
-    return Section("Scheduler", (said,), rows)
 
 
 def batch_section(
