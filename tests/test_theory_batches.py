@@ -103,7 +103,7 @@ def test_batches_whose_time_grows_are_the_chain(least: int, load: float) -> None
     policy = Orca(most) if least == 1 else Static(most, padded=False, streamed=True)
 
     def run(random: Any) -> list[float]:
-        arrival = poisson(random, rate, 10_000)
+        arrival = poisson(random, rate, 5_000)
         served = serve(policy, Linear(base, prefill=each), arrival, 1, max_num_seqs=most)
         after = served.after(WARM)
         _, of, sizes = np.unique(after.first_token, return_inverse=True, return_counts=True)
@@ -120,9 +120,9 @@ def test_a_window_on_the_oldest_is_the_chain_with_ages(rate: float, window: floa
     most, service = 8, 2.0
 
     def run(random: Any) -> list[float]:
-        arrival = poisson(random, rate, 8_000)
+        arrival = poisson(random, rate, 2_500)
         served = serve(Dynamic(most, window), Constant(service), arrival, 1, max_num_seqs=most)
-        size = 8_000 / served.simulator.batch.tick_count
+        size = 2_500 / served.simulator.batch.tick_count
         return [mean_wait(served, service), size, np.diff(arrival).mean() * rate - 1]
 
     found = replicate(run)
@@ -135,9 +135,9 @@ def test_a_window_alone_forms_batches_as_its_formula_says() -> None:
     rate, most, window = 2.0, 8, 1.0
 
     def run(random: Any) -> list[float]:
-        arrival = poisson(random, rate, 5_000)
+        arrival = poisson(random, rate, 2_000)
         served = serve(Dynamic(most, window), Constant(1e-6), arrival, 1, max_num_seqs=most)
-        size = 5_000 / served.simulator.batch.tick_count
+        size = 2_000 / served.simulator.batch.tick_count
         return [mean_wait(served, 1e-6), size, np.diff(arrival).mean() * rate - 1]
 
     found = replicate(run)

@@ -32,7 +32,7 @@ def test_residents_at_constant_steps_are_littles_law(law: Any) -> None:
     late = continuous.alignment(step, busy=1 - continuous.constant_step_idle(expected))
 
     def run(random: Any) -> list[float]:
-        arrival, output = poisson(random, rate, 3_000), lengths.draw(law, 3_000, random)
+        arrival, output = poisson(random, rate, 1_200), lengths.draw(law, 1_200, random)
         served = serve(Orca(), Constant(step), arrival, output, max_num_seqs=1000)
         present = (served.finished - served.arrival).sum() / arrival[-1]
         return [present, np.diff(arrival).mean() * rate - 1]
@@ -53,7 +53,7 @@ def test_growing_steps_have_the_product_form(law: Any) -> None:
     assert found_form.law.sum() == pytest.approx(1)
 
     def run(random: Any) -> list[float]:
-        arrival, drawn = poisson(random, rate, 6_000), lengths.draw(law, 6_000, random)
+        arrival, drawn = poisson(random, rate, 2_500), lengths.draw(law, 2_500, random)
         served = serve(Orca(), Linear(base, prefill=each, decode=each), arrival, drawn, max_num_seqs=1000)
         after = served.after(500)
         tpot = (after.finished - after.first_token).sum() / (after.output - 1).sum()
@@ -67,7 +67,7 @@ def test_growing_steps_have_the_product_form(law: Any) -> None:
 
 @pytest.mark.parametrize("cost", [Constant(0.025), Linear(0.006, 2e-5, 1e-4, 5e-8)])
 def test_saturated_slots_serve_their_ceiling(cost: Any) -> None:
-    law, slots, prompt, count = lengths.uniform(1, 63), 32, 500, 8_000
+    law, slots, prompt, count = lengths.uniform(1, 63), 32, 500, 3_000
     output = lengths.mean(law)
     k = np.arange(1, len(law))
     read = float(law[1:] @ ((k - 1) * prompt + (k - 1) * (k - 2) / 2))
@@ -129,7 +129,7 @@ def test_the_articles_workload_takes_the_times_of_the_formulas() -> None:
 
 @pytest.mark.parametrize("law", [lengths.uniform(64, 512), lengths.geometric(288.0, 512)])
 def test_the_gain_is_the_formulas(law: Any) -> None:
-    count, slots = 3_200, 32
+    count, slots = 1_600, 32
 
     def run(random: Any) -> list[float]:
         output = lengths.draw(law, count, random)
@@ -146,7 +146,7 @@ def test_the_gain_is_the_formulas(law: Any) -> None:
 
 
 def test_the_gain_with_prompts_and_growing_steps_is_the_formulas() -> None:
-    law, count, slots, prompt = lengths.uniform(64, 512), 3_200, 32, 1000
+    law, count, slots, prompt = lengths.uniform(64, 512), 2_400, 32, 1000
     cost = Linear(0.0125, prefill=1e-4, decode=0.0125 / slots)
 
     def run(random: Any) -> list[float]:
@@ -170,7 +170,7 @@ def test_growing_steps_in_slots_are_limited_sharing() -> None:
     expected = sharing.limited_sharing(rate, output, step, lengths.cv2(law))
 
     def run(random: Any) -> list[float]:
-        arrival, drawn = poisson(random, rate, 8_000), lengths.draw(law, 8_000, random)
+        arrival, drawn = poisson(random, rate, 4_000), lengths.draw(law, 4_000, random)
         cost = Linear(base, prefill=each, decode=each)
         served = serve(Orca(slots), cost, arrival, drawn, max_num_seqs=slots).after(500)
         tpot = (served.finished - served.first_token).sum() / (served.output - 1).sum()

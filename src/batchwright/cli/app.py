@@ -138,6 +138,19 @@ def export(
     )
 
 
+@app.command()
+@scenario_command
+def theory(
+    scenario: Scenario,
+    *,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/theory.md) instead of text")] = False,
+) -> None:
+    """Show the closed forms for one workload and server, beside simulation."""
+    from batchwright.cli.theory import theory
+
+    theory(scenario, as_json=json)
+
+
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")
 app.add_typer(workload, name="workload")

@@ -20,16 +20,17 @@ from batchwright.slo import Slo
 from batchwright.theory_report.asked import ceilings, full_regime, limits_section, load_section
 from batchwright.theory_report.batches import dynamic_section, static_section
 from batchwright.theory_report.facts import facts
-from batchwright.theory_report.gains import gain_section, host_section, slo_section
+from batchwright.theory_report.gains import batch_section, gain_section, host_section
 from batchwright.theory_report.quantity import Quantity, Section, lines, to_json
-from batchwright.theory_report.residents import continuous_section, resident_regime
+from batchwright.theory_report.residents import continuous_section
 from batchwright.theory_report.simulated import Simulated
+from batchwright.theory_report.steady import resident_regime
 from batchwright.theory_report.steps import Regime, linear_step
 from batchwright.workload import Workload
 
 SCHEMA_VERSION = 1
-LEGEND = """E[.] is a mean over requests; s, o: prompt and output tokens; work: seconds that a request adds to all of
-its steps together, their base apart.  Simulated values stand with their 95 % interval.
+LEGEND = """E[.] is a mean over requests; s, o: prompt and output tokens; work: seconds that a request adds to
+all of its steps together, their base apart.  Simulated values stand with their 95 % interval.
 
 """
 
@@ -86,8 +87,7 @@ def theory_report(
         dynamic_section(known, alone, runs),
         continuous_section(known, step, settled, found, runs),
         gain_section(known, alone, settled, runs),
-        host_section(known, step, cost, settled),
+        host_section(known, cost, settled),
+        batch_section(known, full, settled, found, slo),
     ]
-    if slo is not None:
-        sections.append(slo_section(known, full, settled, found, slo))
     return TheoryReport(load, tuple(sections))

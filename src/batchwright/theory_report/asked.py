@@ -104,12 +104,17 @@ def _full_step(facts: Facts, step: LinearStep, limits: Limits) -> float:
     return step.base + requests * step.work(facts)
 
 
+def largest_batch(facts: Facts, limits: Limits) -> int:
+    """Residents with every slot taken, or with the KV cache full."""
+    if limits.blocks == UNLIMITED:
+        return limits.max_num_seqs
+    held = limits.blocks * limits.block_size * facts.output / facts.area
+    return max(min(limits.max_num_seqs, int(held)), 1)
+
+
 def full_regime(facts: Facts, limits: Limits) -> Regime:
-    """Batches near the fullest: every slot taken, or the KV cache full."""
-    most = limits.max_num_seqs
-    if limits.blocks < UNLIMITED:
-        held = limits.blocks * limits.block_size * facts.output / facts.area
-        most = max(min(most, int(held)), 1)
+    """Batches near the largest."""
+    most = largest_batch(facts, limits)
     return Regime(least=max(most // 2, 1), most=most, prompts=max(round(most / facts.output), 1))
 
 
@@ -135,7 +140,7 @@ def limits_section(
             f"min({plain(found.slots)}, {plain(found.kv)}, {plain(found.tokens)})",
             lambda: found.least,
             saturated,
-            "simulated: lengths drawn from the load, all at once; where two ceilings are close, less than either",
+            "simulated: lengths drawn from the load, all at once; where two ceilings are close, less",
         ),
         _load(facts, found),
     )
@@ -151,7 +156,7 @@ def _slots(facts: Facts, step: LinearStep, limits: Limits, found: Ceilings) -> Q
         "c / (E[o] base + c work)",
         f"{c} / ({plain(facts.output)} x {seconds(step.base)} + {c} x {seconds(work)})",
         lambda: found.slots,
-        holds="exact for a linear step while every slot is taken",
+        holds="exact for a linear step while every slot is taken, and prompts that fit one step",
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchwright.errors import InputError
+from batchwright.metrics import Numbers
 from batchwright.theory import dynamic, static
 from batchwright.theory.expected_max import expected_max
 from batchwright.theory.lengths import Law, at_most, empirical, mean, second_moment
@@ -159,13 +160,11 @@ def dynamic_section(facts: Facts, step: LinearStep, runs: Simulated) -> Section:
     each = [batch_of(facts, step, j, False) for j in range(1, size + 1)]
     service = np.array([batch.seconds for batch in each])
     spread = np.array([batch.variance for batch in each])
-    said = (f"batches of up to {size}, window {seconds(window)}; the batch shrinks, nobody joins",)
+    said = f"batches of up to {size}, window {seconds(window)}; the batch shrinks, nobody joins"
+    if runs.dynamic.preferred_sizes:
+        said = f"{said}; preferred_sizes are not in the formulas"
     capacity = size / float(service[-1])
-    try:
-        found = dynamic.batches(facts.steady_rate(), service, window=window, variance=spread)
-        why = ""
-    except InputError as error:
-        found, why = dynamic.Batches(np.nan, np.nan, np.zeros(size + 1)), str(error)
+    found, why = _chain(facts, service, spread, window)
     run = None if facts.rate != facts.rate else runs.run(runs.dynamic)
     rows = (
         quantity(
@@ -198,7 +197,15 @@ def dynamic_section(facts: Facts, step: LinearStep, runs: Simulated) -> Section:
             "as the mean batch; W: mean wait of the chain",
         ),
     )
-    return Section("Dynamic", said, rows)
+    return Section("Dynamic", (said,), rows)
+
+
+def _chain(facts: Facts, service: Numbers, spread: Numbers, window: float) -> tuple[dynamic.Batches, str]:
+    """The chain of the load, or why it has no steady state."""
+    try:
+        return dynamic.batches(facts.steady_rate(), service, window=window, variance=spread), ""
+    except InputError as error:
+        return dynamic.Batches(np.nan, np.nan, np.zeros(len(service) + 1)), str(error)
 
 
 def _more(facts: Facts) -> str:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from math import inf
 
-from batchwright.cost import Constant, CostModel, Hosted
+from batchwright.cost import CostModel, Hosted
 from batchwright.errors import InputError
-from batchwright.limits import Limits
+from batchwright.limits import UNLIMITED, Limits
 from batchwright.slo import Slo
 from batchwright.theory import continuous, gain, overhead, slo
 from batchwright.theory.expected_max import expected_max
 from batchwright.theory.lengths import mean, residual
-from batchwright.theory_report.asked import Ceilings
+from batchwright.theory_report.asked import Ceilings, largest_batch
 from batchwright.theory_report.batches import batch_of
 from batchwright.theory_report.facts import Facts
 from batchwright.theory_report.quantity import Quantity, Section, plain, quantity, seconds
-from batchwright.theory_report.residents import steady
 from batchwright.theory_report.simulated import DRAWN, DRAWS, Simulated
-from batchwright.theory_report.steps import LinearStep
+from batchwright.theory_report.steady import resident_regime, steady
+from batchwright.theory_report.steps import LinearStep, linear_step
 
 FEW = 100  # requests that come at once
 MANY = 40  # draws of them
@@ -61,7 +61,7 @@ def _decode_only(facts: Facts, size: int, runs: Simulated) -> Quantity:
         "E[max of B] / E[o] - 1",
         f"{plain(longest)} / {plain(facts.output)} - 1",
         lambda: gain.saturated_gain(facts.law, size),
-        runs.gain(DRAWN, DRAWS, Constant(1.0)),
+        runs.gain(DRAWN, DRAWS, is_free=True),
         "the most that lengths alone can give",
     )
 
@@ -81,7 +81,7 @@ def _few(facts: Facts, size: int, runs: Simulated) -> Quantity:
         if size < few
         else f"{plain(static)} / {plain(served)} - 1",
         lambda: gain.gain_at_once(facts.law, few, size),
-        runs.gain(few, MANY, Constant(1.0)),
+        runs.gain(few, MANY, is_free=True),
         "R: tokens that a resident has left at a random step; nothing to gain up to B requests",
     )
 
@@ -103,30 +103,40 @@ def _more_slots(facts: Facts, step: LinearStep, limits: Limits, size: int) -> Qu
     )
 
 
-def host_section(facts: Facts, step: LinearStep, cost: CostModel, limits: Limits) -> Section:
+def host_section(facts: Facts, cost: CostModel, limits: Limits) -> Section:
     """What the host takes from a step, hidden or not.  A cost without a host gets that of `Hosted`."""
     host = cost if isinstance(cost, Hosted) else Hosted(cost)
     source = "host of the cost" if isinstance(cost, Hosted) else "the cost has no host; vLLM 0.32's is"
-    said = f"{source}, {seconds(host.base)} + {seconds(host.per_running)} per running request a step"
+    running, length, where = _device_at(facts, host.cost, limits)
+    said = (
+        f"{source}, {seconds(host.base)} + {seconds(host.per_running)} per running request a step; "
+        f"{where}: {plain(running)} running, the device's steps {seconds(length)}"
+    )
+    time = overhead.host_seconds(running, host.base, host.per_running)
+    first = quantity(
+        "host_s",
+        "host time of a step",
+        "s",
+        "h0 + h1 n",
+        f"{seconds(host.base)} + {seconds(host.per_running)} x {plain(running)}",
+        lambda: time,
+    )
+    return Section("Scheduler", (said,), (first, *_host_costs(facts, length, time)))
+
+
+def _device_at(facts: Facts, device: CostModel, limits: Limits) -> tuple[float, float, str]:
+    """Running requests and seconds of a step: at this load, or else with every slot taken."""
+    step = linear_step(device, facts, resident_regime(device, facts, limits, False), False)
     try:
         at = steady(facts, step)
-        running, length = at.residents / (1 - at.idle), at.step
-        where = "at this load"
+        return at.residents / (1 - at.idle), at.step, "at this load"
     except InputError:
-        running = float(limits.max_num_seqs)
-        length = step.base + running * step.work(facts) / facts.output
-        where = "with every slot taken"
-    said = f"{said}; {where}: {plain(running)} running, steps of {seconds(length)}"
-    time = overhead.host_seconds(running, host.base, host.per_running)
-    rows = (
-        quantity(
-            "host_s",
-            "host time of a step",
-            "s",
-            "h0 + h1 n",
-            f"{seconds(host.base)} + {seconds(host.per_running)} x {plain(running)}",
-            lambda: time,
-        ),
+        most = limits.max_num_seqs
+        return float(most), step.base + most * step.work(facts) / facts.output, "with every slot taken"
+
+
+def _host_costs(facts: Facts, length: float, time: float) -> tuple[Quantity, ...]:
+    return (
         quantity(
             "synchronous_loss",
             "share of time lost if it does not overlap",
@@ -143,7 +153,7 @@ def host_section(facts: Facts, step: LinearStep, cost: CostModel, limits: Limits
             "(step + h) / max(step, h) - 1",
             f"{seconds(length + time)} / {seconds(max(length, time))} - 1",
             lambda: overhead.overlap_speedup(length, time) - 1,
-            holds=f"an end is seen a step late, {plain(1 / facts.output * 100)} % more steps a request",
+            holds=f"an end is seen a step late: {100 / facts.output:.2g} % more steps a request",
         ),
         quantity(
             "ten_percent_step_s",
@@ -155,41 +165,68 @@ def host_section(facts: Facts, step: LinearStep, cost: CostModel, limits: Limits
             holds="synchronous scheduling",
         ),
     )
-    return Section("Scheduler", (said,), rows)
 
 
-def slo_section(facts: Facts, step: LinearStep, limits: Limits, found: Ceilings, given: Slo) -> Section:
-    """The largest batch, and the rate, that keep the TPOT of `given`."""
-    if given.tpot is None:
-        return Section("Objective", ("the SLO has no TPOT, which is what bounds a batch",), ())
-    target, each = given.tpot, step.work(facts) / facts.output
-    said = (f"TPOT of {seconds(target)} in the mean; TTFT is bounded by the load, see Continuous",)
+def batch_section(
+    facts: Facts, step: LinearStep, limits: Limits, found: Ceilings, objective: Slo | None
+) -> Section:
+    """The largest batch that the limits hold, and that a TPOT allows: requests/s grow with the batch."""
+    each, most = step.work(facts) / facts.output, largest_batch(facts, limits)
+    held = "" if limits.blocks == UNLIMITED else f", {plain(limits.blocks * limits.block_size)} x "
+    held += f"{plain(facts.output)} / {plain(facts.area)}" if held else ""
+    rows = [
+        quantity(
+            "largest_batch",
+            "largest batch that slots and KV cache hold",
+            "requests",
+            "min(c, M E[o] / E[g])",
+            f"min({limits.max_num_seqs}{held})",
+            lambda: most,
+            holds="the best for requests/s: they grow with the batch as long as a step has a base",
+        ),
+        quantity(
+            "largest_batch_tpot_s",
+            "TPOT with it",
+            "s",
+            "base + n work / E[o]",
+            f"{seconds(step.base)} + {most} x {seconds(each)}",
+            lambda: step.base + most * each,
+            holds="full all the time, prompts coming as requests end",
+        ),
+    ]
+    if objective is not None and objective.tpot is not None:
+        rows += _objective(facts, step, most, found, objective.tpot)
+    return Section("Best batch", (), tuple(rows))
 
-    def most() -> int:
-        return min(slo.residents_for_tpot(target, step.base, each), limits.max_num_seqs)
+
+def _objective(facts: Facts, step: LinearStep, most: int, found: Ceilings, target: float) -> list[Quantity]:
+    each = step.work(facts) / facts.output
+
+    def allowed() -> int:
+        return min(slo.residents_for_tpot(target, step.base, each), most)
 
     def rate() -> float:
-        return min(slo.rate_for_tpot(most(), facts.output, target), found.kv, found.tokens)
+        n = allowed()
+        return min(slo.rate_for_tpot(n, facts.output, step.base + n * each), found.least)
 
-    rows = (
+    return [
         quantity(
-            "slo_residents",
-            "most running requests",
+            "slo_batch",
+            f"largest batch with a TPOT of {seconds(target)}",
             "requests",
-            "min(floor((TPOT - base) / (work / E[o])), c)",
-            f"min(floor(({seconds(target)} - {seconds(step.base)}) / {seconds(each)}), "
-            f"{limits.max_num_seqs})",
-            most,
-            holds="a full batch all the time; the largest batch is the best, since requests/s grow with it",
+            "min(floor((TPOT - base) / (work / E[o])), largest)",
+            f"min(floor(({seconds(target)} - {seconds(step.base)}) / {seconds(each)}), {most})",
+            allowed,
+            holds="set max_num_seqs to it; TTFT is bounded by the load, see Continuous",
         ),
         quantity(
             "slo_rate",
-            "requests/s that they finish",
+            "requests/s that it finishes",
             "requests/s",
-            "min(n / (E[o] TPOT), KV, tokens)",
-            f"min(n / ({plain(facts.output)} x {seconds(target)}), {plain(found.kv)}, {plain(found.tokens)})",
+            "min(n / (E[o] (base + n work / E[o])), ceilings)",
+            f"min(n / ({plain(facts.output)} x ({seconds(step.base)} + n x {seconds(each)})), "
+            f"{plain(found.least)})",
             rate,
             holds="an upper bound for open arrivals, whose batch varies",
         ),
-    )
-    return Section("Objective", said, rows)
+    ]

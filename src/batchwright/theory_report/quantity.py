@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import isnan, nan
 from textwrap import wrap
 from typing import Any
@@ -111,7 +112,7 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 def _three(number: float, unit: str) -> str:
     if unit in ("share", "gain"):
         return f"{number:+.1f}" if unit == "gain" else f"{number:.1f}"
-    if abs(number) >= 999.5:
+    if abs(number) >= 999.5 or (unit == "requests" and number % 1 == 0):
         return f"{number:,.0f}"
     return f"{number:#.3g}".rstrip(".") if abs(number) >= 1e-3 else f"{number:.0f}"
 
@@ -124,18 +125,21 @@ def lines(section: Section) -> Iterator[str]:
     yield f"{section.title:<{NAME}}{'formula':>{VALUE}}    simulated"
     for said in section.said:
         yield from _wrapped(said, "  ")
-    for found in section.quantities:
-        yield from _quantity_lines(found)
+    for found, after in zip_longest(section.quantities, section.quantities[1:]):
+        yield from _quantity_lines(found, after)
 
 
-def _quantity_lines(found: Quantity) -> Iterator[str]:
+def _quantity_lines(found: Quantity, after: Quantity | None) -> Iterator[str]:
+    """What the next quantity says again is said there."""
     value = "n/a" if isnan(found.value) else shown(found.value, found.unit)
     yield f"  {found.name:<{NAME - 2}}{value:>{VALUE}}    {_simulated(found)}".rstrip()
+    if found.why and after is not None and found.why == after.why:
+        return
     filled = f"{found.formula} = {found.filled}" if found.filled else found.formula
     yield from _wrapped(filled, "      ")
     if found.why:
         yield from _wrapped(f"does not apply: {found.why}", "      ")
-    elif found.holds:
+    elif found.holds and (after is None or found.holds != after.holds):
         yield from _wrapped(found.holds, "      ")
 
 

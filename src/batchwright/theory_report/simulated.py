@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from batchwright.comparison import run
-from batchwright.cost import CostModel
+from batchwright.cost import Constant, CostModel
 from batchwright.interval import Interval, section_interval, series_interval, t_interval
 from batchwright.limits import Limits
 from batchwright.policies import Dynamic, Static, Vllm
@@ -47,13 +47,14 @@ class Simulated:
         """One run; by default of the load itself, at its own cost."""
         return run("theory", policy, load or self.load, cost or self.cost, self.limits)
 
-    def at_once(self, count: int, seed: int = 0) -> Workload:
-        """`count` requests at time 0, drawn from those that are served."""
+    def at_once(self, count: int, seed: int = 0, is_free: bool = False) -> Workload:
+        """`count` requests at time 0, drawn from those that are served; `is_free`: prompts of one token."""
         random = np.random.Generator(np.random.PCG64(seed))
         rows = random.integers(0, len(self.facts.outputs), count)
         served = np.flatnonzero(self.load.prompt < self.limits.longest)[rows]
         limits = self.load.max_tokens[served]
-        prompts, outputs = self.facts.prompts[rows], self.facts.outputs[rows]
+        outputs = self.facts.outputs[rows]
+        prompts = np.ones_like(outputs) if is_free else self.facts.prompts[rows]
         name = self.load.name
         return Workload.from_columns(np.zeros(count), prompts, outputs, max_tokens=limits, name=name)
 
@@ -70,12 +71,16 @@ class Simulated:
         ends = np.unique(self.run(policy, self.at_once(SATURATED // size * size)).requests()["finished_s"])
         return series_interval(np.diff(np.concatenate(([0.0], ends))))
 
-    def gain(self, count: int, draws: int, cost: CostModel | None = None) -> Interval:
-        """Time of static over time of continuous - 1, both with `size` slots, over draws of the lengths."""
+    def gain(self, count: int, draws: int, is_free: bool = False) -> Interval:
+        """Time of static over time of continuous - 1, both with `size` slots, over draws of the lengths.
+
+        `is_free`: at a constant step and with prompts of one token.
+        """
+        cost = Constant(1.0) if is_free else self.cost
         slots = Vllm(max_num_seqs=self.size, async_scheduling=False)
         ratios = []
         for seed in range(draws):
-            load = self.at_once(count, seed)
+            load = self.at_once(count, seed, is_free)
             static = self.run(Static(self.size, padded=False), load, cost).summary.duration
             served = self.run(slots, load, cost).summary.duration
             ratios.append(static / served - 1)
@@ -91,6 +96,12 @@ class Simulated:
     def continuous(self) -> Run:
         """vLLM's policy on the load."""
         return self.run(self.vllm)
+
+
+def used_policies(policies: Sequence[Any]) -> list[Any]:
+    """Those whose formulas are shown: the first Static, Dynamic and Vllm."""
+    found = [_first(policies, kind, None) for kind in (Static, Dynamic, Vllm)]
+    return [policy for policy in found if policy is not None]
 
 
 def _first(policies: Sequence[Any], kind: type, default: Any) -> Any:

@@ -1,0 +1,37 @@
+"""`batchwright theory`: the closed forms for one load and server, beside runs of the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from batchwright.scenario.build import Prepared, prepare
+from batchwright.scenario.keys import Scenario
+from batchwright.theory_report import theory_report
+from batchwright.theory_report.simulated import used_policies
+
+
+def theory(scenario: Scenario, *, as_json: bool) -> None:
+    """Print every formula with its numbers put in.  Raises BatchwrightError."""
+    prepared = prepare(scenario)
+    policies = list(prepared.policies.values())
+    found = theory_report(prepared.load, prepared.cost, prepared.limits, policies, prepared.slo)
+    notes = [*prepared.notes, *_left_out(prepared)]
+    if as_json:
+        extra = {"cost": prepared.cost_name, "notes": notes}
+        print(json.dumps({**found.to_json(), **extra}, indent=2))
+        return
+    print(prepared.load.describe())
+    for note in notes:
+        print(f"  {note}")
+    print(f"\n{found.text()}")
+
+
+def _left_out(prepared: Prepared) -> Iterator[str]:
+    """What the scenario asks for that no formula uses."""
+    used = used_policies(list(prepared.policies.values()))
+    other = [name for name, policy in prepared.policies.items() if not any(policy is own for own in used)]
+    if other:
+        yield f"no formulas for {', '.join(other)}: they are those of the first static, dynamic and vllm"
+    if prepared.scenario.repeat > 1:
+        yield "the intervals are those of one run of the load; --repeat has no effect here"
