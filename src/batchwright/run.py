@@ -136,11 +136,6 @@ class Run:
             "free_blocks": np.array([step.free_blocks_sched for step in found], np.int64),
         }
 
-    @property
-    def falls_behind(self) -> bool:
-        """Is it past saturation?"""
-        return self.saturation().is_saturated
-
     def saturation(self) -> Verdict:
         """Does its queue grow with the trace?"""
         if self.load.has_followers and np.nanmax(self.load.arrival) == 0:
