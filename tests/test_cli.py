@@ -111,30 +111,58 @@ def shape(value: Any) -> Any:
     return type(value).__name__
 
 
-SPREAD = dict.fromkeys(("mean", "p50", "p99"), "float")
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+SPREAD = dict.fromkeys(STATISTICS, "float")
 ROW = {
     **dict.fromkeys(
         ("num_requests", "num_finished", "num_rejected", "num_cut", "num_preemptions", "num_steps"), "int"
     ),
     "duration_s": "float", "output_throughput_tokens_per_s": "float",
     "total_throughput_tokens_per_s": "float", "ttft_s": SPREAD, "tpot_s": SPREAD, "e2e_s": SPREAD,
-    "mean_batch_requests": "float", "kv_occupancy_mean": "float", "kv_occupancy_peak": "float",
-    "prefix_cache_hit_rate": "NoneType",
+    "request_throughput_per_s": "float", "itl_s": SPREAD, "normalised_s": SPREAD,
+    "attainment": "float", "goodput_requests_per_s": "float",
+    "mean_batch_requests": "float", "peak_batch_requests": "float", "kv_occupancy_mean": "float",
+    "kv_occupancy_peak": "float", "prefix_cache_hit_rate": "NoneType",
+    "slots": {
+        "num_slots": "int", "seconds_s": "float",
+        "shares": dict.fromkeys(
+            ("prefill", "decode", "padding", "held", "idle_with_queue", "idle_without_queue"), "float"
+        ),
+    },
+    "saturation": {
+        "kind": "str", "text": "str", "last_empty_s": "float",
+        "waiting_requests": {"first_half": "float", "last_quarter": "float"},
+        "running_requests": {"first_half": "float", "last_quarter": "float"},
+    },
+    "fairness": {
+        "num_clients": "int", "num_starved": "int", "jain": "NoneType", "max_slowdown": "float",
+        "mean_slowdown": "float",
+    },
+    "intervals": {}, "per_load": {},
 }  # fmt: skip
+MUTE = dict.fromkeys(STATISTICS, "NoneType")  # of a policy that is not streamed
 
 
 def test_json_has_the_documented_schema(command: Command) -> None:
-    printed = good(command("compare", "four.csv", "--policies", "static(2),vllm@0.19", "--json"))
+    printed = good(
+        command("compare", "four.csv", "--policies", "static(2),vllm@0.19", "--slo", "ttft=1s", "--json")
+    )
     found = json.loads(printed)
+    winners, differences = found.pop("winners"), found.pop("differences")
+    assert set(winners) >= {"ttft_s.p99", "goodput_requests_per_s"} and set(winners.values()) == {None}
+    assert list(differences) == ["vllm@0.19 - static(2)"]
+    assert differences["vllm@0.19 - static(2)"]["ttft_s.mean"][1:] == [None, None]
     assert shape(found) == {
         "schema_version": "int",
+        "slo": {"ttft_s": "float"}, "intervals_from": "str", "num_loads": "int", "loads_sha256": "str",
+        "num_warm_up_requests": "int", "paragraph": "str",
         "workload": {"name": "str", "num_requests": "int", "span_s": "float", "sha256": "str"},
         "limits": {
             "max_num_seqs": "int", "max_num_batched_tokens": "int", "max_model_len": "int",
             "block_size": "int", "num_kv_blocks": "int", "enable_prefix_caching": "bool",
         },
         "policies": {
-            "static(2)": ROW | {"tpot_s": dict.fromkeys(SPREAD, "NoneType")},
+            "static(2)": ROW | {"tpot_s": MUTE, "itl_s": MUTE},
             "vllm@0.19": ROW,
         },
         "cost": "str",
@@ -154,7 +182,7 @@ def test_json_says_null_where_nobody_is_served(command: Command) -> None:
     found = json.loads(good(command("compare", "four.csv", "--max-model-len", "5", "--json")))
     for row in found["policies"].values():
         assert (row["num_finished"], row["num_rejected"], row["duration_s"]) == (0, 4, None)
-        assert row["ttft_s"] == row["e2e_s"] == {"mean": None, "p50": None, "p99": None}
+        assert row["ttft_s"] == row["e2e_s"] == dict.fromkeys(STATISTICS)
 
 
 def test_json_is_the_same_every_time_and_agrees_with_the_table(command: Command) -> None:

@@ -284,7 +284,7 @@ def test_turns_share_the_whole_conversation_and_sessions_the_system_prompt_alone
         assert row % 3 == 2 or keys[row + 1][: covered // 16] == keys[row]
     ends = [keys[row] for row in range(2, 30, 3)]
     shared = {tuple(found[:5]) for found in ends}
-    assert len(shared) <= 2
+    assert len({key for found in shared for key in found}) == 5 * len(shared) <= 10
     for one, other in pairwise(ends):
         assert not set(one[5:]) & set(other[5:])
 
@@ -297,6 +297,27 @@ def test_the_next_turn_finds_prompt_and_answer_in_the_cache() -> None:
     for row in range(40):
         before = int(load.prompt[row - 1] + load.output[row - 1]) - 1  # its last token has no KV
         assert cached[row] == (before // 16 * 16 if row % 4 else 0)
+
+
+@for_every_seed(15)
+def test_sessions_that_are_preempted_and_evicted_are_the_same_skipped_or_audited(
+    seed: int,
+) -> None:
+    load = sessions(
+        rate=3.0, turns=geometric(4), think=uniform(0, 2), n=60, seed=seed,
+        prompt=uniform(1, 200), output=uniform(1, 120), shared_prefix=32, prefixes=2,
+    )  # fmt: skip
+    longest = int((load.prompt + load.output).max())
+    limits = Limits(num_kv_blocks=-(-longest // 16) + 20, max_num_seqs=16, max_num_batched_tokens=512)
+    runs = []
+    for audit in (False, True):
+        simulator = Simulator(Vllm(async_scheduling=seed % 2 == 0), Constant(0.02), limits, audit=audit)
+        simulator.run(load.requests())
+        simulator.batch.check()
+        assert simulator.batch.blocks.free == limits.blocks
+        log = simulator.log
+        runs.append((simulator.arrived, log.column("cached").tolist(), log.seconds("finished").tolist()))
+    assert runs[0] == runs[1] and len(runs[0][2]) == 60
 
 
 def test_sessions_start_at_their_rate_and_have_their_turns() -> None:
@@ -436,8 +457,8 @@ def test_every_load_law_and_argument_is_explained() -> None:
     for name, function in {**LOADS, **LAWS}.items():
         assert f"`{name}`" in page or f"`{name}(" in page
         for argument in signature(function).parameters:
-            is_shown = re.search(rf"`(\w+\()?.*\b{argument}\b.*`", page)
-            assert argument in ("rest", "values") or is_shown, argument
+            is_named = re.search(rf"`[^`]*\b{argument}\b[^`]*`", page) is not None
+            assert is_named or argument in ("rest", "values"), f"{argument} of {name}"
     for argument in signature(shape_of).parameters:
         assert f"`{argument}`" in page
 

@@ -134,7 +134,8 @@ def test_the_think_times_of_a_closed_loop_scale_with_time() -> None:
 def test_a_window_holds_what_arrives_in_it(seed: int) -> None:
     load = random_load(seed)
     random = Random(seed)
-    start, end = sorted((random.uniform(0, load.span), load.span * random.uniform(0.5, 1.5) + 0.1))
+    instants = [random.uniform(0, load.span), load.span * random.uniform(0.5, 1.5) + 0.1, *load.arrival]
+    start, end = sorted(random.sample(sorted({float(instant) for instant in instants}), 2))
     inside = [(r, row(r)) for r in load.requests(512) if start <= r.arrival < end]
     if not inside:
         with pytest.raises(InputError, match="no request arrives"):

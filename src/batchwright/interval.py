@@ -9,7 +9,8 @@
 t is Student's quantile with one degree of freedom fewer than there are parts or runs, s the
 standard deviation.  Requests that overlap in time are not independent, but long sections nearly
 are.  Where sections in a row are still alike (lag-1 correlation r over 0.2), the variance is
-widened by (1 + r) / (1 - r), that of a first-order autoregression.
+widened by (1 + r) / (1 - r), that of a first-order autoregression, with r at most 0.5: more is a
+trend, as of a run past saturation.
 
 Sources: batch means, Law and Kelton, "Simulation Modeling and Analysis", section 9.5; sectioning,
 Asmussen and Glynn, "Stochastic Simulation", section III.5; the widening, Tafazzoli et al., "Skart",
@@ -34,8 +35,9 @@ CONFIDENCE: Final = 0.95
 PARTS: Final = 20  # consecutive parts of a run, for a mean,
 LONG_PARTS: Final = 10  # and for a percentile
 ALIKE: Final = 0.2  # lag-1 correlation of the parts from which an interval is widened
-MOST_ALIKE: Final = 0.9  # correlation is not told apart from a trend above
+MOST_ALIKE: Final = 0.5  # more is a trend, which no autoregression describes
 EXACT: Final = 100  # degrees of freedom from which an expansion is as good as the sum
+ROUNDING: Final = 1e-9  # of a value; less is no difference
 GROUP: Final = 5  # observations that MSER-5 averages first
 LEAST: Final = 5  # groups that MSER-5 keeps at least
 
@@ -177,7 +179,7 @@ def series_interval(values: Numbers, name: str = "mean") -> Interval:
     nan if there are fewer values than sections, or a section is too short for the percentile: one
     of its values at least must lie beyond it.
     """
-    return _sectioned(name, lambda part: statistic(part, name), values[~np.isnan(values)])
+    return sectioned(name, lambda part: statistic(part, name), values[~np.isnan(values)])
 
 
 def paired_interval(a: Numbers, b: Numbers, name: str = "mean") -> Interval:
@@ -188,12 +190,24 @@ def paired_interval(a: Numbers, b: Numbers, name: str = "mean") -> Interval:
     """
     has_both = ~np.isnan(a - b)
     if name == "mean":
-        return series_interval((a - b)[has_both])
+        return series_interval(difference(a[has_both], b[has_both]))
     pairs = np.stack((a[has_both], b[has_both]), axis=1)
-    return _sectioned(name, lambda part: statistic(part[:, 0], name) - statistic(part[:, 1], name), pairs)
+    return sectioned(name, lambda part: _apart(part, name), pairs)
 
 
-def _sectioned(name: str, estimate: Callable[[Numbers], float], values: Numbers) -> Interval:
+def _apart(pairs: Numbers, name: str) -> float:
+    return float(difference(statistic(pairs[:, 0], name), statistic(pairs[:, 1], name)))
+
+
+def difference(a: Numbers | float, b: Numbers | float) -> Numbers:
+    """a - b, but 0 where that is rounding (below 1e-9 of the greater): equal runs do not differ clearly."""
+    apart = np.subtract(a, b)
+    is_rounding = np.abs(apart) <= ROUNDING * np.maximum(np.abs(a), np.abs(b))
+    return np.where(is_rounding, 0.0, apart)
+
+
+def sectioned(name: str, estimate: Callable[[Numbers], float], values: Numbers) -> Interval:
+    """The interval of `estimate`, which takes a statistic `name` of `values` or of some in a row."""
     value = estimate(values)
     share = STATISTICS[name]
     least, count = (1.0, PARTS) if share is None else (1 / min(share, 1 - share), LONG_PARTS)

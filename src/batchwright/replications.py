@@ -14,7 +14,7 @@ are taken replication by replication, or request by request, and are surer than 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Final, Literal
 
@@ -78,6 +78,7 @@ class Estimates:
     runs: Mapping[str, Run]
     skip: int
     digest: str
+    _known: dict[tuple[str, str, str, str], Interval] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_steady(self) -> bool:
@@ -96,6 +97,19 @@ class Estimates:
 
     def interval(self, policy: str, metric: str) -> Interval:
         """The estimate of `metric` for `policy`; nan where not applicable, or too little is known."""
+        key = ("interval", policy, "", metric)
+        if key not in self._known:
+            self._known[key] = self._interval(policy, metric)
+        return self._known[key]
+
+    def difference(self, a: str, b: str, metric: str) -> Interval:
+        """How much higher `metric` is for `a` than for `b`, paired."""
+        key = ("difference", a, b, metric)
+        if key not in self._known:
+            self._known[key] = self._difference(a, b, metric)
+        return self._known[key]
+
+    def _interval(self, policy: str, metric: str) -> Interval:
         if self.method != "sections":
             return self._spread([values[metric] for values in self.values[policy]])
         value = self.values[policy][0][metric]
@@ -105,8 +119,7 @@ class Estimates:
         found = series_interval(series, metric.rpartition(".")[2])
         return around(value, found.half)
 
-    def difference(self, a: str, b: str, metric: str) -> Interval:
-        """How much higher `metric` is for `a` than for `b`, paired."""
+    def _difference(self, a: str, b: str, metric: str) -> Interval:
         if self.method != "sections":
             pairs = zip(self.values[a], self.values[b], strict=True)
             return self._spread([x[metric] - y[metric] for x, y in pairs])

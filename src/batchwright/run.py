@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
@@ -12,11 +13,11 @@ from batchwright.batch import LEAVE, PAD
 from batchwright.contract import Begins, Policy
 from batchwright.counts import Count, seated, waiting
 from batchwright.errors import InputError, nearest
-from batchwright.estimates import SPREADS, estimates
+from batchwright.estimates import SPREADS, estimates, kept_requests
 from batchwright.fairness import Fairness, alone, clients, fairness
 from batchwright.gaps import Gaps, gaps
 from batchwright.history import steps
-from batchwright.interval import Interval, paired_interval, series_interval, warm_up
+from batchwright.interval import Interval, difference, paired_interval, sectioned, series_interval, warm_up
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
 from batchwright.saturation import STEADY, Verdict, saturation
@@ -247,13 +248,15 @@ class Run:
         return int(defined[skip]) if skip > 0 else 0
 
     def interval(self, name: str, skip: int = 0) -> Interval:
-        """`name`, such as `e2e_s` or `ttft_s.p99`, with the interval that this one run allows.
+        """`name`, such as `e2e_s` or `itl_s.p99`, with the interval that this one run allows.
 
-        nan where it is too short, and for ITL.  Raises InputError on another name.
+        nan where it is too short.  Raises InputError on another name, and unless `skip` leaves a request.
         """
         column, which = metric_name(name)
-        order = np.argsort(self.arrival, kind="stable")[skip:]
-        return series_interval(self._requests[column][order], which)
+        kept = kept_requests(self, skip)
+        if column == "itl_s":
+            return sectioned(which, lambda rows: _gap(self, rows, which), kept)
+        return series_interval(self._requests[column][kept], which)
 
     def __sub__(self, other: Run) -> RunDifference:
         """The paired difference to a run of the same workload.  Raises InputError on another."""
@@ -271,12 +274,15 @@ def _read_only(columns: dict[str, Numbers]) -> dict[str, Numbers]:
     return dict(columns)
 
 
+def _gap(run: Run, rows: Numbers, which: str) -> float:
+    return float(getattr(run.itl(rows), which))
+
+
 def metric_name(name: str) -> tuple[str, str]:
     """Column and statistic of a name such as `ttft_s.p99`; without statistic the mean.  Raises InputError."""
     column, _, which = name.partition(".")
-    known = [metric for metric in SPREADS if metric != "itl_s"]
-    if column not in known:
-        raise InputError(f"no metric of single requests is called {column!r}{nearest(column, known)}")
+    if column not in SPREADS:
+        raise InputError(f"no metric is called {column!r}{nearest(column, SPREADS)}")
     if which and which not in STATISTICS:
         raise InputError(f"no statistic is called {which!r}{nearest(which, STATISTICS)}")
     return column, which or "mean"
@@ -298,8 +304,13 @@ class RunDifference:
         column, which = metric_name(name)
         if self.a.siblings is not None and self.a.siblings is self.b.siblings and skip == 0:
             return self.a.siblings.difference(self.a.name, self.b.name, f"{column}.{which}")
-        order = np.argsort(self.a.arrival, kind="stable")[skip:]
-        return paired_interval(self.a.requests()[column][order], self.b.requests()[column][order], which)
+        kept = kept_requests(self.a, skip)
+        if column == "itl_s":
+            return sectioned(which, self._gap_apart(which), kept)
+        return paired_interval(self.a.requests()[column][kept], self.b.requests()[column][kept], which)
+
+    def _gap_apart(self, which: str) -> Callable[[Numbers], float]:
+        return lambda rows: float(difference(_gap(self.a, rows, which), _gap(self.b, rows, which)))
 
     def __str__(self) -> str:
         lines = [f"{self.a.name} - {self.b.name}, mean of paired differences with 95 % interval"]
