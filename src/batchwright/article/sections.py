@@ -68,8 +68,9 @@ def claim(study: Study) -> Section:
         f"Its own formulas give {share(gains.formula.value)}, not {CLAIMED_GAIN:+.0%}. "
         f"{CLAIMED_STATIC:,.0f} tokens/s of static need {study.claim_seconds:.1f} s, but "
         f"{-(-REQUESTS // BATCH)} batches of at most {OUTPUT[1]} steps last {study.most_seconds:.1f} s at "
-        f"most: {study.num_claimed:,} of {study.formula_seeds:,} seeds come down to it. Run step by step, with "
-        f"seats refilled as they fall free, continuous batching takes {rows['continuous'].seconds.value:.1f} s, "
+        f"most: {study.num_claimed:,} of {study.formula_seeds:,} seeds come down to it. Run step by step, "
+        "with seats refilled as they fall free, continuous batching takes "
+        f"{rows['continuous'].seconds.value:.1f} s, "
         f"not {rows['continuous_formula'].seconds.value:.1f} s: {share(gains.simulated.value)}."
     )
     units = (
