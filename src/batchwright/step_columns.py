@@ -109,7 +109,7 @@ def _taken(timeline: Timeline, block_size: int, num_clocks: int) -> Numbers:
     row = phase % block_size
     begin, end = (
         -(-(clock - row) // block_size) for clock in (low, high)
-    )  # columns, from the first >= clock
+    )
     width = num_clocks // block_size + 2
     change = np.bincount(row * width + begin, minlength=block_size * width)
     change -= np.bincount(row * width + end, minlength=block_size * width)
@@ -118,7 +118,7 @@ def _taken(timeline: Timeline, block_size: int, num_clocks: int) -> Numbers:
 
 
 def _runs(timeline: Timeline) -> tuple[Numbers, Numbers, Numbers]:
-    """Clocks low .. high - 1 in which a stay decodes without a hold, and a clock in which it takes a block."""
+    """Clocks low .. high - 1 in which a stay decodes without a hold, and one in which it takes a block."""
     stays, filled = timeline.admitted, _filled(timeline)
     chosen = np.flatnonzero((stays["since"] >= 0) & (stays["reserved"] == 0))
     ticks, places = timeline.held
