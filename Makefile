@@ -1,4 +1,4 @@
-# make demo    compare three policies on the chat workload
+# make demo    an article's claim computed again, then three policies compared
 # make test    lint, types, tests; then the tests again on the compiled core
 # make bench   speed ratios (some minutes)
 # make docs    the documentation, into site/
@@ -19,7 +19,9 @@ PIP := -m pip --disable-pip-version-check --quiet --no-input
 .PHONY: demo test lint test-pure test-compiled compiled coverage bench docs clean
 
 demo: .venv/installed
-	.venv/bin/batchwright compare chat --policies static,dynamic,continuous
+	@.venv/bin/batchwright article --short --seeds 50
+	@echo
+	@.venv/bin/batchwright compare chat --policies static,dynamic,continuous --repeat 10
 
 # One after the other, whatever -j says: the last output is pytest's summary.
 ifeq ($(COMPILED),1)

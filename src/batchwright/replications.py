@@ -18,26 +18,16 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Final, Literal
 
-import numpy as np
-
 from batchwright.errors import InputError
 from batchwright.estimates import SPREADS
-from batchwright.interval import (
-    Interval,
-    around,
-    bootstrap_interval,
-    paired_interval,
-    series_interval,
-    t_interval,
-)
-from batchwright.metrics import Numbers
-from batchwright.run import Run
+from batchwright.interval import Interval, around, bootstrap_interval, difference, t_interval
+from batchwright.run import Run, paired
 from batchwright.workload import Workload
 
 Method = Literal["sections", "replications", "bootstrap"]
 HIGHER: Final = ("output_throughput", "total_throughput", "request_throughput", "attainment", "goodput")
 MOST: Final = 10_000  # loads
-COUNTED: Final = ("itl_s",)  # has no value per request, so no sections
+COUNTED: Final = ("itl_s",)  # sections of it take longer than the run
 
 
 def check_repeat(repeat: int) -> None:
@@ -113,20 +103,18 @@ class Estimates:
         if self.method != "sections":
             return self._spread([values[metric] for values in self.values[policy]])
         value = self.values[policy][0][metric]
-        series = self._series(policy, metric)
-        if series is None or not self.is_steady:
+        if not self._has_sections(metric):
             return around(value, nan)
-        found = series_interval(series, metric.rpartition(".")[2])
-        return around(value, found.half)
+        return around(value, self.runs[policy].interval(metric, self.skip).half)
 
     def _difference(self, a: str, b: str, metric: str) -> Interval:
+        pairs = zip(self.values[a], self.values[b], strict=True)
+        apart = [float(difference(x[metric], y[metric])) for x, y in pairs]
         if self.method != "sections":
-            pairs = zip(self.values[a], self.values[b], strict=True)
-            return self._spread([x[metric] - y[metric] for x, y in pairs])
-        mine, other = self._series(a, metric), self._series(b, metric)
-        if mine is None or other is None or not self.is_steady:
-            return around(self.values[a][0][metric] - self.values[b][0][metric], nan)
-        return paired_interval(mine, other, metric.rpartition(".")[2])
+            return self._spread(apart)
+        if not self._has_sections(metric):
+            return around(apart[0], nan)
+        return paired(self.runs[a], self.runs[b], metric, self.skip)
 
     def winner(self, metric: str) -> str | None:
         """The policy that is better than every other one by an interval that excludes 0; else None.
@@ -146,13 +134,10 @@ class Estimates:
             return bootstrap_interval(values[0], values[1:])
         return t_interval(values)
 
-    def _series(self, policy: str, metric: str) -> Numbers | None:
-        """The values of the requests after warm-up; None for what is no metric of a request."""
+    def _has_sections(self, metric: str) -> bool:
+        """Is it a metric of single requests, of a load whose parts are alike?"""
         name = metric.rpartition(".")[0]
-        if name not in SPREADS or name in COUNTED:
-            return None
-        run = self.runs[policy]
-        return run.requests()[name][np.argsort(run.arrival, kind="stable")[self.skip :]]
+        return self.is_steady and name in SPREADS and name not in COUNTED
 
 
 def is_ranked(metric: str) -> bool:

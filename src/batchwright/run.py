@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
@@ -120,11 +119,6 @@ class Run:
     @cached_property
     def _steps(self) -> dict[str, Numbers]:
         return step_columns(self.timeline, self.limits.blocks, self.limits.block_size)
-
-    @property
-    def falls_behind(self) -> bool:
-        """Is it past saturation?"""
-        return self.saturation().is_saturated
 
     def saturation(self) -> Verdict:
         """Does its queue grow with the trace?"""
@@ -263,6 +257,10 @@ def _gap(run: Run, rows: Numbers, which: str) -> float:
     return float(getattr(run.itl(rows), which))
 
 
+def _gap_apart(a: Run, b: Run, rows: Numbers, which: str) -> float:
+    return float(difference(_gap(a, rows, which), _gap(b, rows, which)))
+
+
 def metric_name(name: str) -> tuple[str, str]:
     """Column and statistic of a name such as `ttft_s.p99`; without statistic the mean.  Raises InputError."""
     column, _, which = name.partition(".")
@@ -271,6 +269,18 @@ def metric_name(name: str) -> tuple[str, str]:
     if which and which not in STATISTICS:
         raise InputError(f"no statistic is called {which!r}{nearest(which, STATISTICS)}")
     return column, which or "mean"
+
+
+def paired(a: Run, b: Run, name: str, skip: int = 0) -> Interval:
+    """How much higher `name` is in `a` than in `b`, request by request or section by section.
+
+    `skip`: requests left out as warm-up, the first ones by arrival at `a`.  Raises InputError.
+    """
+    column, which = metric_name(name)
+    kept = kept_requests(a, skip)
+    if column == "itl_s":
+        return sectioned(which, lambda rows: _gap_apart(a, b, rows, which), kept)
+    return paired_interval(a.requests()[column][kept], b.requests()[column][kept], which)
 
 
 @dataclass(frozen=True)
@@ -289,13 +299,7 @@ class RunDifference:
         column, which = metric_name(name)
         if self.a.siblings is not None and self.a.siblings is self.b.siblings and skip == 0:
             return self.a.siblings.difference(self.a.name, self.b.name, f"{column}.{which}")
-        kept = kept_requests(self.a, skip)
-        if column == "itl_s":
-            return sectioned(which, self._gap_apart(which), kept)
-        return paired_interval(self.a.requests()[column][kept], self.b.requests()[column][kept], which)
-
-    def _gap_apart(self, which: str) -> Callable[[Numbers], float]:
-        return lambda rows: float(difference(_gap(self.a, rows, which), _gap(self.b, rows, which)))
+        return paired(self.a, self.b, name, skip)
 
     def __str__(self) -> str:
         lines = [f"{self.a.name} - {self.b.name}, mean of paired differences with 95 % interval"]

@@ -88,6 +88,6 @@ def theory_report(
         continuous_section(known, step, settled, found, runs),
         gain_section(known, alone, settled, runs),
         host_section(known, cost, settled),
-        batch_section(known, full, settled, found, slo),
+        batch_section(known, full, settled, found, slo, runs),
     ]
     return TheoryReport(load, tuple(sections))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, isnan
 
 from batchwright.errors import InputError
 from batchwright.limits import UNLIMITED, Limits
@@ -42,7 +42,7 @@ def step_lines(facts: Facts, step: LinearStep) -> list[str]:
 def _pace(facts: Facts) -> str:
     if facts.rate == inf:
         return "all at once"
-    if facts.rate != facts.rate:
+    if isnan(facts.rate):
         return "some after others have ended"
     return f"{plain(facts.rate)} requests/s, gap CV^2 {facts.gap_cv2:.2f} (Poisson: 1)"
 
@@ -122,7 +122,7 @@ def limits_section(
     facts: Facts, step: LinearStep, limits: Limits, found: Ceilings, runs: Simulated
 ) -> Section:
     """Ceilings of the rate under continuous batching, and the load on the least of them."""
-    saturated = runs.saturated_rate(runs.vllm)
+    saturated = runs.saturated_rate()
     said = (
         *step_lines(facts, step),
         f"continuous batching is steady below the least of the three: {found.binds} binds, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 
@@ -133,7 +134,7 @@ def _static_e2e(facts: Facts, batch: Batch, runs: Simulated) -> Quantity:
         "(B - 1) / (2 rate) + E[Y] (1 + B cv^2) / rate + E[S_B]",
         _filled_e2e(facts, batch, cv2),
         value,
-        runs.run(runs.static).interval("e2e_s") if facts.rate == facts.rate else None,
+        None if isnan(facts.rate) else runs.run(runs.static).interval("e2e_s"),
         f"Poisson arrivals at a steady rate; E[Y] from {batch.size - 1} complex roots{_bursts(facts)}",
     )
 
@@ -165,7 +166,7 @@ def dynamic_section(facts: Facts, step: LinearStep, runs: Simulated) -> Section:
         said = f"{said}; preferred_sizes are not in the formulas"
     capacity = size / float(service[-1])
     found, why = _chain(facts, service, spread, window)
-    run = None if facts.rate != facts.rate else runs.run(runs.dynamic)
+    run = None if isnan(facts.rate) else runs.run(runs.dynamic)
     rows = (
         quantity(
             "dynamic_capacity",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, nan
+from math import inf, isnan, nan
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Facts:
         """Raises InputError where the load has no arrival rate."""
         if self.rate == inf:
             raise InputError("all requests come at once: there is no rate of arrivals; give a load with one")
-        if self.rate != self.rate:
+        if isnan(self.rate):
             raise InputError("requests follow others: only a run knows their rate; give a load with arrivals")
         return self.rate
 

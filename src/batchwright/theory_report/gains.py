@@ -168,7 +168,12 @@ def _host_costs(facts: Facts, length: float, time: float) -> tuple[Quantity, ...
 
 
 def batch_section(
-    facts: Facts, step: LinearStep, limits: Limits, found: Ceilings, objective: Slo | None
+    facts: Facts,
+    step: LinearStep,
+    limits: Limits,
+    found: Ceilings,
+    objective: Slo | None,
+    runs: Simulated,
 ) -> Section:
     """The largest batch that the limits hold, and that a TPOT allows: requests/s grow with the batch."""
     each, most = step.work(facts) / facts.output, largest_batch(facts, limits)
@@ -191,7 +196,8 @@ def batch_section(
             "base + n work / E[o]",
             f"{seconds(step.base)} + {most} x {seconds(each)}",
             lambda: step.base + most * each,
-            holds="full all the time, prompts coming as requests end",
+            runs.saturated_tpot(),
+            "full all the time, prompts coming as requests end",
         ),
     ]
     if objective is not None and objective.tpot is not None:

@@ -58,9 +58,19 @@ class Simulated:
         name = self.load.name
         return Workload.from_columns(np.zeros(count), prompts, outputs, max_tokens=limits, name=name)
 
-    def saturated_rate(self, policy: Any) -> Interval:
-        """Requests/s while always somebody waits: the first tenth and the last drain are left out."""
-        found = self.run(policy, self.at_once(SATURATED)).requests()
+    @cached_property
+    def saturated(self) -> Run:
+        """vLLM's policy with always somebody waiting, up to the last drain."""
+        return self.run(self.vllm, self.at_once(SATURATED))
+
+    def saturated_tpot(self) -> Interval:
+        """TPOT while the batch is full: the first and last fifth of the requests are left out."""
+        found = self.saturated.requests()["tpot_s"]
+        return series_interval(found[SATURATED // 5 : -SATURATED // 5])
+
+    def saturated_rate(self) -> Interval:
+        """Requests/s then: the first tenth and the last drain are left out."""
+        found = self.saturated.requests()
         last = float(np.nanmax(found["first_token_s"]))
         edges = np.linspace(0.1 * last, 0.95 * last, SECTIONS + 1)
         parts = np.diff(np.searchsorted(np.sort(found["finished_s"]), edges)) / np.diff(edges)
