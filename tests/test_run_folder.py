@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import signal
 import subprocess
@@ -173,6 +175,21 @@ def test_columns_are_read_as_they_were_written(
         assert found[name].dtype == columns[name].dtype
         np.testing.assert_array_equal(found[name], columns[name])
     assert found["policy"].tolist() == columns["policy"].tolist()
+
+
+def test_csv_is_the_same_in_whatever_pieces_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns_file, "find_spec", lambda name: None)
+    columns = {
+        "policy": np.array(["a,b", 'say "c"', "", "a,b", "d"]),
+        "value": np.array([0.1, np.nan, 2, 1e22, 0]),
+    }
+    whole = write_columns(tmp_path / "whole", columns).read_bytes()
+    monkeypatch.setattr(columns_file, "PIECE", 2)
+    assert write_columns(tmp_path / "parts", columns).read_bytes() == whole
+    rows = [["policy", "value"], ["a,b", "0.1"], ['say "c"', ""], ["", "2.0"], ["a,b", "1e+22"], ["d", "0.0"]]
+    assert list(csv.reader(gzip.decompress(whole).decode().splitlines())) == rows
 
 
 @pytest.mark.parametrize("ending", [".csv.gz", ".parquet"])

@@ -6,7 +6,7 @@ GPUs of a roofline hold, and the `max_model_len` that the load needs and the mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -19,7 +19,7 @@ from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
-from batchwright.replications import Estimates, check_repeat, loads, method_of, num_loads
+from batchwright.replications import Estimates, check_loads, loads, loads_of_all_lengths, method_of, num_loads
 from batchwright.report import WIDTH, prose, tables, text
 from batchwright.report_json import as_json
 from batchwright.run import Run
@@ -108,9 +108,9 @@ def compare(
     chosen = DEFAULTS if policies is None else policies
     if not chosen:
         raise InputError("no policy is given; give some by name, or None for static, dynamic and continuous")
-    check_repeat(repeat)
+    check_loads(load, repeat)
     objectives = read_slo(slo) if isinstance(slo, str) else slo
-    settled = settle(limits or Limits(), cost, *loads(load, repeat))
+    settled = settle(limits or Limits(), cost, loads_of_all_lengths(load, repeat))
     made = {name: policy_of(policy) if isinstance(policy, str) else policy for name, policy in chosen.items()}
     return _Comparison(cost, settled, made, objectives, guard).run(load, repeat, progress)
 
@@ -221,8 +221,8 @@ def _part_of(progress: Progress, part: int, parts: int) -> Progress:
     return lambda name, share: progress(name, (part + share) / parts)
 
 
-def settle(limits: Limits, cost: CostModel, *loads: Workload) -> Limits:
-    """Fill in what `limits` leaves open.
+def settle(limits: Limits, cost: CostModel, loads: Workload | Iterable[Workload]) -> Limits:
+    """Fill in what `limits` leaves open; `loads` are made one at a time, and only if they are needed.
 
     num_kv_blocks   what the memory of a roofline's GPUs holds; else memory is not modelled
     max_model_len   the longest prompt + `max_tokens` of the loads, at most what a roofline's model allows
@@ -233,7 +233,8 @@ def settle(limits: Limits, cost: CostModel, *loads: Workload) -> Limits:
         limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
     most = longest_model_len(cost)
     if limits.max_model_len is None:
-        needed = max(int((load.prompt + load.max_tokens).max()) for load in loads)
+        each = (loads,) if isinstance(loads, Workload) else loads
+        needed = max(int((load.prompt + load.max_tokens).max()) for load in each)
         limits = replace(limits, max_model_len=needed if most is None else min(needed, most))
     else:
         check_model_len(limits.max_model_len, most)
