@@ -7,7 +7,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from batchwright.figures import NOT_APPLICABLE, share_unit, three
+from batchwright.figures import NOT_APPLICABLE, figure, three
 from batchwright.interval import Interval
 from batchwright.report import BEST, GROUPS, NARROWEST, OBJECTIVES, STATE, Row
 from batchwright.report_json import key_of
@@ -63,18 +63,11 @@ def _table(found: FolderDifference, names: tuple[str, str]) -> Table:
             a, b = found.values(names, key_of(row.metric))
             if not (isnan(a) and isnan(b)):
                 difference = found.difference(names, key_of(row.metric))
-                result.add_row(row.title, _value(a, row), _value(b, row), _difference(difference, row))
+                result.add_row(
+                    row.title, figure(a, row.unit), figure(b, row.unit), _difference(difference, row)
+                )
         result.add_section()
     return result
-
-
-def _value(value: float, row: Row) -> str:
-    if isnan(value):
-        return NOT_APPLICABLE
-    if row.unit is share_unit:
-        return f"{value:.1%}"
-    size, behind = row.unit(value)
-    return three(value / size) + behind
 
 
 def _difference(found: Interval, row: Row) -> str:
@@ -86,5 +79,3 @@ def _difference(found: Interval, row: Row) -> str:
     shown = f"{sign}{three(abs(found.value) / size)}"
     half = f" ±{three(found.half / size)}" if found.is_known else ""
     return f"{shown}{half}{behind}{BEST if found.is_clear else ''}"
-
-
