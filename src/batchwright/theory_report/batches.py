@@ -10,8 +10,8 @@ import numpy as np
 from batchwright.errors import InputError
 from batchwright.metrics import Numbers
 from batchwright.theory import dynamic, static
-from batchwright.theory.expected_max import expected_max
-from batchwright.theory.lengths import Law, at_most, empirical, mean, second_moment
+from batchwright.theory.expected_max import expected_max, law_of_max
+from batchwright.theory.lengths import Law, empirical, mean, second_moment
 from batchwright.theory.roots import left_waiting
 from batchwright.theory_report.asked import step_lines
 from batchwright.theory_report.facts import Facts
@@ -38,7 +38,7 @@ class Batch:
 
 def batch_of(facts: Facts, step: LinearStep, size: int, padded: bool) -> Batch:
     """E[S_B] of batches of the load; its variance is that of the longest output, rows included."""
-    top = _law_of_max(facts.law, size)
+    top = law_of_max(facts.law, size)
     longest = mean(top)
     each = step.base + step.decode * (size if padded else 0)
     variance = (second_moment(top) - longest**2) * each**2
@@ -49,10 +49,6 @@ def batch_of(facts: Facts, step: LinearStep, size: int, padded: bool) -> Batch:
         prompts=size * _prompt_seconds(facts, step, size, padded),
         variance=variance,
     )
-
-
-def _law_of_max(law: Law, size: int) -> Law:
-    return np.diff(np.concatenate(([0.0], at_most(law) ** size)))
 
 
 def _row_seconds(facts: Facts, step: LinearStep, top: Law, padded: bool) -> float:
@@ -68,8 +64,7 @@ def _prompt_seconds(facts: Facts, step: LinearStep, size: int, padded: bool) -> 
     """What one prompt adds: its own length, or that of the longest of the batch."""
     if not padded:
         return step.prompt_seconds(facts)
-    longest = empirical(facts.prompts)
-    top = _law_of_max(longest, size)
+    top = law_of_max(empirical(facts.prompts), size)
     return step.request + step.prefill * mean(top) + step.attention * second_moment(top) / 2
 
 
