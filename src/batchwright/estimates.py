@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from batchwright.run import Run
 
 SPREADS: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_s", "normalised_s")
+SPREAD_METRICS: Final = tuple(f"{name}.{statistic}" for name in SPREADS for statistic in STATISTICS)
 
 
 def estimates(run: Run, slo: Slo | None = None, skip: int = 0) -> dict[str, float]:
