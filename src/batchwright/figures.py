@@ -6,7 +6,7 @@ What is not applicable is `n/a`, never 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import floor, isnan, log10
+from math import floor, isinf, isnan, log10
 from typing import Final
 
 from batchwright.interval import Interval
@@ -68,7 +68,7 @@ def three(value: float) -> str:
 
 def decimals(value: float) -> int:
     """Digits behind the point, for three significant ones."""
-    if value == 0:
+    if value == 0 or isinf(value):
         return 0
     rounded = float(f"{abs(value):.2e}")
     return max(2 - floor(log10(rounded)), 0)
