@@ -51,7 +51,7 @@ class TheoryReport:
         return LEGEND + "\n\n".join("\n".join(lines(section)) for section in self.sections)
 
     def to_json(self) -> dict[str, Any]:
-        """The quantities by key; units are named in each; the schema is in docs/json.md."""
+        """The quantities by key; units are named in each; the schema is in docs/theory.md."""
         return {
             "schema_version": SCHEMA_VERSION,
             "workload": {"name": self.load.name, "num_requests": len(self.load), "sha256": self.load.digest},
