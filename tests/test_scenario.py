@@ -164,3 +164,15 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write_whole(tmp_path / "folder", "text", force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_valid_scenario_is_shown_as_json_with_what_was_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = scenario_file(tmp_path, GOOD)
+    assert run(["config", "validate", file, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["policies"] == ["a", "b"] and found["num_requests"] == 20
+    assert found["scenario"]["max_num_batched_tokens"] == prepare(read(file)).limits.max_num_batched_tokens
+    assert run(["version", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"version", "core"}

@@ -44,7 +44,8 @@ def head(study: Study) -> Section:
         f"{REQUESTS} requests, all there at the start. Prompts of {PROMPT[0]} to {PROMPT[1]} tokens, "
         f"outputs of {OUTPUT[0]} to {OUTPUT[1]}, every length alike. Batches of {BATCH}, {1e3 * STEP:.0f} "
         "ms a step. Every number below is computed now, but those that are claimed: means over "
-        f"{study.seeds} seeds, with the half-width of their 95% interval behind ±."
+        f"{study.seeds} seeds ({study.formula_seeds:,} of its formulas), with the half-width of their 95% "
+        "interval behind ±."
     )
     return Section(title="The article, computed again", pieces=[setting])
 
@@ -68,8 +69,9 @@ def claim(study: Study) -> Section:
         f"Its own formulas give {share(gains.formula.value)}, not {CLAIMED_GAIN:+.0%}. "
         f"{CLAIMED_STATIC:,.0f} tokens/s of static need {study.claim_seconds:.1f} s, but "
         f"{-(-REQUESTS // BATCH)} batches of at most {OUTPUT[1]} steps last {study.most_seconds:.1f} s at "
-        f"most: {study.num_claimed} of {study.seeds} seeds come down to it. Run step by step, with seats "
-        f"refilled as they fall free, continuous batching takes {rows['continuous'].seconds.value:.1f} s, "
+        f"most: {study.num_claimed:,} of {study.formula_seeds:,} seeds come down to it. Run step by step, "
+        "with seats refilled as they fall free, continuous batching takes "
+        f"{rows['continuous'].seconds.value:.1f} s, "
         f"not {rows['continuous_formula'].seconds.value:.1f} s: {share(gains.simulated.value)}."
     )
     units = (

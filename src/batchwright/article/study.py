@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -29,6 +29,7 @@ PREFILL: Final = 1e-4  # seconds per prompt token, where prefill is not free
 MANY: Final = 3200  # requests that stand for "very many"
 BATCHES: Final = (4, 8, 16, 32, 64)
 FEWEST: Final = 10  # seeds
+MORE: Final = 10  # times as many seeds for the formulas
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
@@ -74,17 +75,19 @@ class LawRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """All that is computed.  Estimates are means over `seeds` workloads, with 95 % intervals.
+    """All that is computed.  Estimates are means over `seeds` workloads, with 95 % intervals; those of
+    the two formulas over 10 times as many.
 
     rows           by way to serve: `static_formula`, `continuous_formula`, `static`, `continuous`,
                    `static_prefill`, `static_prefill_padded`, `continuous_prefill`
     expected       mean seconds of the two formulas and of `continuous` over all workloads, in closed form
-    num_claimed    seeds in which the static formula gives no more than the claimed tokens/s
+    num_claimed    of the seeds of the formulas, those in which static reaches no more than is claimed
     claim_seconds  what the claimed tokens/s of static need for a workload of mean lengths
     most_seconds   the most that the static formula can give
     """
 
     seeds: int
+    formula_seeds: int
     rows: dict[str, Row]
     expected: dict[str, float]
     gains: Gains
@@ -99,6 +102,20 @@ class Study:
 
 
 Timed = dict[str, Floats]  # seconds of every seed, by way
+Way = Callable[[Workload], float]
+FREE: Final = Linear(STEP)
+PAID: Final = Linear(STEP, prefill=PREFILL)
+FORMULAS: Final[dict[str, Way]] = {
+    "static_formula": lambda load: formulas.static_seconds(load.output),
+    "continuous_formula": lambda load: formulas.continuous_seconds(load.output),
+}
+WAYS: Final[dict[str, Way]] = {
+    "static": lambda load: serve(load, STATIC, FREE),
+    "continuous": lambda load: serve(load, CONTINUOUS, FREE),
+    "static_prefill": lambda load: serve(load, STATIC, PAID),
+    "static_prefill_padded": lambda load: serve(load, Static(BATCH), PAID),
+    "continuous_prefill": lambda load: serve(load, CONTINUOUS, PAID),
+}
 
 
 def recompute(seeds: int = 200, report: Report | None = None) -> Study:
@@ -107,17 +124,19 @@ def recompute(seeds: int = 200, report: Report | None = None) -> Study:
         raise InputError(f"seeds is {seeds!r}; give a whole number of at least {FEWEST}, for the intervals")
     said = report or _nothing
     few = max(FEWEST, seeds // 10)  # of what takes longest
-    loads = formulas.loads(seeds)
-    output = np.array([load.output.sum() for load in loads], np.float64)
-    total = output + np.array([load.prompt.sum() for load in loads])
-    timed = _timed(loads, lambda share: said(0.4 * share))
+    many = formulas.loads(MORE * seeds)  # formulas cost little
+    loads = many[:seeds]
+    timed = _timed(many, FORMULAS, lambda share: said(0.1 * share))
+    timed |= _timed(loads, WAYS, lambda share: said(0.1 + 0.3 * share))
     gains = _gains(timed, max(FEWEST, seeds // 20))
+    output, total = _tokens(many)
     said(0.6)
     counts = _each(COUNTS, partial(count_row, seeds=few), lambda share: said(0.6 + 0.2 * share))
     gpus = _each(GPUS, partial(gpu_row, loads=loads[:few]), lambda share: said(0.8 + 0.15 * share))
     return Study(
         seeds=seeds,
-        rows={way: _row(seconds, output, total) for way, seconds in timed.items()},
+        formula_seeds=len(many),
+        rows={way: _row(times, output[: len(times)], total[: len(times)]) for way, times in timed.items()},
         expected=_expected(),
         gains=gains,
         num_claimed=int((total / timed["static_formula"] <= CLAIMED_STATIC).sum()),
@@ -154,24 +173,20 @@ def _each(keys: tuple[Key, ...], make: Callable[[Key], Result], report: Report) 
     return tuple(found)
 
 
-def _timed(loads: list[Workload], report: Report) -> Timed:
+def _timed(loads: list[Workload], ways: Mapping[str, Way], report: Report) -> Timed:
     """The seconds of every way on every workload."""
-    free, paid = Linear(STEP), Linear(STEP, prefill=PREFILL)
-    ways: dict[str, Callable[[Workload], float]] = {
-        "static_formula": lambda load: formulas.static_seconds(load.output),
-        "continuous_formula": lambda load: formulas.continuous_seconds(load.output),
-        "static": lambda load: serve(load, STATIC, free),
-        "continuous": lambda load: serve(load, CONTINUOUS, free),
-        "static_prefill": lambda load: serve(load, STATIC, paid),
-        "static_prefill_padded": lambda load: serve(load, Static(BATCH), paid),
-        "continuous_prefill": lambda load: serve(load, CONTINUOUS, paid),
-    }
     found: Timed = {way: np.empty(len(loads)) for way in ways}
     for i, load in enumerate(loads):
         for way, seconds in ways.items():
             found[way][i] = seconds(load)
         report((i + 1) / len(loads))
     return found
+
+
+def _tokens(loads: list[Workload]) -> tuple[Floats, Floats]:
+    """Output tokens, and prompt and output tokens, of every workload."""
+    output = np.array([load.output.sum() for load in loads], np.float64)
+    return output, output + np.array([load.prompt.sum() for load in loads])
 
 
 def _row(seconds: Floats, output: Floats, total: Floats) -> Row:

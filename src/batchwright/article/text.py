@@ -38,6 +38,7 @@ def as_json(study: Study) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "seeds": study.seeds,
+        "formula_seeds": study.formula_seeds,
         "claims": words.claims(),
         "ways": {
             way: {

@@ -41,13 +41,20 @@ def _root() -> None:
 
 
 @app.command()
-def version() -> None:
+def version(
+    *, json: Annotated[bool, Option("--json", help="print JSON (docs/json.md)")] = False
+) -> None:
     """Print the version, and whether the core runs compiled or interpreted."""
     from batchwright import batch
     from batchwright.version import __version__
 
     mode = "interpreted (pure Python)" if (batch.__file__ or "").endswith(".py") else "compiled (mypyc)"
-    print(f"batchwright {__version__}, core {mode}")
+    if json:
+        from json import dumps
+
+        print(dumps({"version": __version__, "core": mode.partition(" ")[0]}))
+    else:
+        print(f"batchwright {__version__}, core {mode}")
 
 
 @app.command()
@@ -168,11 +175,13 @@ def config_init(
 
 
 @config.command("validate")
-def config_validate(file: _FILE) -> None:
+def config_validate(
+    file: _FILE, *, json: Annotated[bool, Option("--json", help="print JSON (docs/json.md)")] = False
+) -> None:
     """Check a scenario, its load, server and policies without running it."""
     from batchwright.cli.config import validate
 
-    validate(file)
+    validate(file, json)
 
 
 @config.command("schema")

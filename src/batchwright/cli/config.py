@@ -23,12 +23,17 @@ def init(file: Path, force: bool) -> None:
     print(f"{file}: a scenario; run it with batchwright compare {file}")
 
 
-def validate(file: Path) -> None:
+def validate(file: Path, as_json: bool = False) -> None:
     """Read the scenario and its load and make its server and policies.  Raises BatchwrightError."""
     if not file.is_file():
         raise InputError(f"{file}: there is no such file; batchwright config init {file} makes one")
     prepared = prepare(read(str(file)))
-    print(f"{file}: valid; {', '.join(prepared.policies)} on {prepared.load.describe()}")
+    if not as_json:
+        print(f"{file}: valid; {', '.join(prepared.policies)} on {prepared.load.describe()}")
+        return
+    found = {"file": str(file), "policies": list(prepared.policies), "notes": prepared.notes}
+    scenario = msgspec.to_builtins(prepared.resolved())
+    print(json.dumps({**found, "num_requests": len(prepared.load), "scenario": scenario}, indent=2))
 
 
 def schema() -> None:
