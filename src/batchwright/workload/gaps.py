@@ -25,6 +25,7 @@ from batchwright.workload.laws import Random, Seconds, seconds_of
 from batchwright.workload.streams import rounded, sum_gaps
 
 _HALVINGS: Final = 100
+_SHAPES: Final = (0.02, 200.0)  # of a Weibull law: CV from 1e12 to 0.006
 _MOST_PHASES: Final = 10_000_000
 
 
@@ -88,16 +89,12 @@ def diurnal_arrivals(random: Random, count: int, rate: float, peak: float, perio
     return sum_gaps(np.maximum(np.diff(high, prepend=0.0)[1:], 0.0))
 
 
-def weibull_cv(shape: float) -> float:
-    """The CV of a Weibull law."""
-    squared = exp(lgamma(1 + 2 / shape) - 2 * lgamma(1 + 1 / shape)) - 1
-    return float(squared**0.5)
-
-
-def weibull_shape(cv: float) -> float:
-    """The shape of the Weibull law with this CV, which falls as the shape grows."""
-    low, high = log(0.05), log(1000.0)
+def weibull_shape(squared_cv: float) -> float:
+    """The shape of the Weibull law with this squared CV, which falls as the shape grows, to 15 digits."""
+    low, high = map(log, _SHAPES)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if weibull_cv(exp(middle)) > cv else (low, middle)
-    return exp(high)
+        k = exp(middle)
+        is_wider = lgamma(1 + 2 / k) - 2 * lgamma(1 + 1 / k) > log(1 + squared_cv)
+        low, high = (middle, high) if is_wider else (low, middle)
+    return exp(low)
