@@ -7,9 +7,10 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from batchwright.cli.screen import screen
 from batchwright.figures import NOT_APPLICABLE, figure, three
 from batchwright.interval import Interval
-from batchwright.report import BEST, GROUPS, NARROWEST, OBJECTIVES, STATE, Row
+from batchwright.report import BEST, GROUPS, OBJECTIVES, STATE, Row
 from batchwright.report_json import key_of
 from batchwright.run_difference import FolderDifference
 from batchwright.run_folder import RunFolder
@@ -27,10 +28,7 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found.to_json(), indent=2))
         return
-    from rich.console import Console
-
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.width = max(console.width, NARROWEST)
+    console = screen()
     console.print(f"A is {a}, B is {b}; {found.pairing}")
     for line in _settings(found):
         console.print(line)
