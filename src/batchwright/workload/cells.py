@@ -71,7 +71,10 @@ CLIENTS: Final = Whole(0, GREATEST)
 
 
 def times(cells: Sequence[str]) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
-    """Numbers of at least 0, in whatever unit.  Whole ones stay exact: nanoseconds since 1970 do."""
+    """Numbers of at least 0, in whatever unit.  Whole ones stay exact: nanoseconds since 1970 do.
+
+    Raises BadCell.
+    """
     counts = _convert(cells, _WHOLE_CHARS, int)
     if counts is not None and min(counts) >= 0 and max(counts) < _GREATEST_COUNT:
         return np.array(counts, np.int64)
