@@ -69,7 +69,7 @@ RANKS: list[set[str]] = [
     {"theory_report"},
     {"scenario"},
     {"run_folder"},
-    {"run_difference"},
+    {"folder_difference"},
     {"cli", "server"},
     {"__init__", "__main__"},
 ]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from batchwright.cli.screen import screen
 from batchwright.figures import NOT_APPLICABLE, figure, three
+from batchwright.folder_difference import FolderDifference
 from batchwright.interval import Interval
 from batchwright.report import BEST, GROUPS, OBJECTIVES, STATE, Row
 from batchwright.report_json import key_of
-from batchwright.run_difference import FolderDifference
 from batchwright.run_folder import RunFolder
 
 if TYPE_CHECKING:
