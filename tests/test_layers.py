@@ -45,6 +45,7 @@ LAYERS: dict[str, set[str]] = {
     "theory": LEAF,
     "cost": LEAF | {"hardware"},
     "cost_text": LEAF | {"hardware", "cost", "expressions"},
+    "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
     "pricing": LEAF | {"cost", "hardware", "metrics"},
     "timeline": LEAF | {"log", "cost", "metrics", "pricing"},

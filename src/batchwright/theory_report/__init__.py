@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from batchwright.comparison import settle
 from batchwright.cost import CostModel
 from batchwright.limits import Limits
+from batchwright.settled import settle
 from batchwright.slo import Slo
 from batchwright.theory_report.asked import ceilings, full_regime, limits_section, load_section
 from batchwright.theory_report.batches import dynamic_section, static_section
