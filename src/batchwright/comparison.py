@@ -13,10 +13,11 @@ from batchwright.cost import CostModel
 from batchwright.errors import InputError, nearest
 from batchwright.interval import Interval
 from batchwright.limits import Limits
+from batchwright.plain_table import WIDTH, table_text
 from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
 from batchwright.replications import Estimates, check_repeat, loads, method_of, num_loads
-from batchwright.report import WIDTH, prose, tables, text
+from batchwright.report import prose, tables
 from batchwright.report_json import as_json
 from batchwright.run import Run
 from batchwright.settled import settle
@@ -76,7 +77,7 @@ class Runs(Mapping[str, Run]):
 
     def table(self) -> str:
         """The numbers side by side, what they alone do not say, and one paragraph, as text."""
-        parts = [text(part) for part in tables(self.estimates, WIDTH, self.slo is not None)]
+        parts = [table_text(part) for part in tables(self.estimates, WIDTH, self.slo is not None)]
         return "\n\n".join([*parts, prose(self.estimates, WIDTH)])
 
     def to_json(self) -> dict[str, Any]:

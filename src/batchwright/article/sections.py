@@ -24,7 +24,7 @@ from batchwright.article.scheduler import CONTEXT, HOST
 from batchwright.article.study import BATCHES, MANY, PREFILL, Study
 from batchwright.article.words import seconds, share, tokens
 from batchwright.figures import listed
-from batchwright.report import text as plain
+from batchwright.plain_table import plain_table, table_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -82,7 +82,7 @@ def claim(study: Study) -> Section:
     )
     return Section(
         title="1. The claim does not follow from its formulas",
-        pieces=[plain(table), "", closed, verdict, units],
+        pieces=[table_text(table), "", closed, verdict, units],
     )
 
 
@@ -120,7 +120,7 @@ def formula(study: Study) -> Section:
     )
     return Section(
         title="2. Its continuous formula is static batching",
-        pieces=[why, reason, "", plain(table), "", verdict],
+        pieces=[why, reason, "", table_text(table), "", verdict],
     )
 
 
@@ -146,7 +146,7 @@ def prefill(study: Study) -> Section:
         f"{rows['static_prefill'].total_throughput.value:,.0f} tokens/s, the nearest thing here to the "
         f"claimed {CLAIMED_STATIC:,.0f}; the claimed {CLAIMED_CONTINUOUS:,.0f} pays nothing."
     )
-    return Section(title="3. Prompts are not free", pieces=[plain(table), "", verdict])
+    return Section(title="3. Prompts are not free", pieces=[table_text(table), "", verdict])
 
 
 def laws(study: Study) -> Section:
@@ -163,7 +163,7 @@ def laws(study: Study) -> Section:
         "little. Long tails and large batches gain more, equal outputs nothing."
     )
     title = "4. When +80 to 100% is right: E[max of B] / E[output] - 1, prompts free"
-    return Section(title=title, pieces=[plain(table), "", verdict])
+    return Section(title=title, pieces=[table_text(table), "", verdict])
 
 
 def gpus(study: Study) -> Section:
@@ -191,7 +191,7 @@ def gpus(study: Study) -> Section:
         f"with {MANY_SEATS} seats continuous batching runs as many of the {REQUESTS} at once as the KV "
         "cache holds."
     )
-    return Section(title="5. With the step times of real GPUs", pieces=[plain(table), "", verdict])
+    return Section(title="5. With the step times of real GPUs", pieces=[table_text(table), "", verdict])
 
 
 def scheduler(study: Study) -> Section:
@@ -219,7 +219,7 @@ def scheduler(study: Study) -> Section:
         f"{max(row.asynchronous for row in study.scheduler):.0%} there. On the claimed step it would be "
         "far more than 10%: small models on fast GPUs are where the scheduler is the bottleneck."
     )
-    return Section(title="6. Scheduling", pieces=[claim_text, "", plain(table), "", verdict])
+    return Section(title="6. Scheduling", pieces=[claim_text, "", table_text(table), "", verdict])
 
 
 def _add_pair(table: Table, study: Study, how: str, ways: tuple[str, str], gained: str) -> None:
@@ -238,10 +238,7 @@ def _ms(value: float) -> str:
 
 
 def _table(*titles: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = plain_table()
     for i, title in enumerate(titles):
         table.add_column(title, justify="right" if i else "left")
     return table

@@ -11,6 +11,7 @@ from batchwright.cli.screen import screen
 from batchwright.figures import NOT_APPLICABLE, figure, three
 from batchwright.folder_difference import FolderDifference
 from batchwright.interval import Interval
+from batchwright.plain_table import plain_table
 from batchwright.report import BEST, GROUPS, OBJECTIVES, STATE, Row
 from batchwright.report_json import key_of
 from batchwright.run_folder import RunFolder
@@ -48,11 +49,9 @@ def _shown(value: object) -> str:
 
 
 def _table(found: FolderDifference, names: tuple[str, str]) -> Table:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    result = plain_table()
     result.add_column(Text(" -> ".join(dict.fromkeys(names))), overflow="fold")
     for title in ("A", "B", "B - A"):
         result.add_column(title, justify="right")
