@@ -20,7 +20,7 @@ from batchwright.cli.app import run
 from batchwright.cli.compare import Output, compare
 from batchwright.columns_file import read_columns, write_columns
 from batchwright.errors import BatchwrightError, InputError
-from batchwright.run_difference import FolderDifference
+from batchwright.folder_difference import FolderDifference
 from batchwright.run_folder import RunFolder, check_place
 from batchwright.scenario.keys import Scenario
 

@@ -58,6 +58,7 @@ class Timeline:
 
     @property
     def num_steps(self) -> int:
+        """All of them."""
         return int(self.last[-1]) if len(self.last) else 0
 
     @cached_property

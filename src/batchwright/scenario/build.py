@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import structs
 
 from batchwright import hardware
-from batchwright.comparison import DEFAULTS, check_model_len, device_of, kv_blocks, longest_model_len, settle
+from batchwright.comparison import DEFAULTS
 from batchwright.cost import CostModel, Hosted, Roofline
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
@@ -24,6 +24,14 @@ from batchwright.replications import check_loads, check_repeat, loads_of_all_len
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
+from batchwright.settled import (
+    check_model_len,
+    device_of,
+    kv_blocks,
+    longest_model_len,
+    needed_model_len,
+    settle,
+)
 from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
@@ -208,7 +216,7 @@ def _is_large(gpu: hardware.Gpu) -> bool:
 
 
 def _model_len_note(longest: int, all_loads: Iterable[Workload]) -> str:
-    needed = max(int((load.prompt + load.max_tokens).max()) for load in all_loads)
+    needed = needed_model_len(all_loads)
     if longest >= needed:
         return f"max_model_len is {longest}, which the workload needs"
     return f"max_model_len is {longest}, the most that the model allows; the workload needs {needed}"
