@@ -87,6 +87,13 @@ def test_the_table_comes_after_what_was_chosen(command: Command) -> None:
     assert re.search(r"^ *finished +4 +4 *$", printed, flags=re.MULTILINE)
 
 
+def test_the_name_of_a_load_is_printed_as_it_is(command: Command) -> None:
+    name = ":fire:[bold].csv"
+    Path(name).write_text(FOUR, encoding="utf-8")
+    for what in ("compare", "timeline", "theory"):
+        assert good(command(what, name)).startswith(f"{name}: 4 requests ")
+
+
 def test_three_families_are_compared_if_none_is_named(command: Command) -> None:
     printed = good(command("compare", "four.csv"))
     assert any(line.split() == ["static", "dynamic", "continuous"] for line in printed.splitlines())
@@ -479,7 +486,13 @@ def process(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "batchwright", *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
+
+
+def heed_interrupts() -> None:
+    """Whoever starts the tests in the background lets them, and all below, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_an_interrupted_run_prints_nothing_and_exits_130(tmp_path: Path) -> None:

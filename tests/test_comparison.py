@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import batchwright as bw
-from batchwright.comparison import kv_blocks, settle
 from batchwright.errors import BatchwrightError, InputError, LimitError
+from batchwright.settled import kv_blocks, settle
 from batchwright.workload import Workload, poisson
 
 COST = bw.Linear(base=0.01, prefill=2e-5, decode=1e-4, context=1e-7)

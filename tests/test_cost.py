@@ -505,6 +505,8 @@ def test_a_printed_linear_reads_back_as_itself(model):
         ("a.linear(base=1)", "unknown model 'a.linear'"),
         ("constant", "not of the form"),
         ("constant(1", "not of the form"),
+        ("constant(" * 5000, "not of the form"),
+        ("constant(" + "-" * 5000 + "1)", "not of the form"),
         ("", "not of the form"),
         ("__import__('os')", "unknown model"),
     ],

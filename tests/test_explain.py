@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 
 import batchwright as bw
-from batchwright.durations import shown
 from batchwright.explain import PARTS, SMALL, paragraph
+from batchwright.figures import seconds
 from batchwright.run import Run
 from batchwright.workload import Workload
 from strategies import for_every_seed
@@ -58,7 +57,7 @@ def test_it_orders_policies_by_mean_e2e_and_says_how_much_longer_the_last_one_ta
     means = {name: run.summary.e2e.mean for name, run in runs.items()}
     ratio = means["static"] / means["vllm"]
     said = (
-        f"a request takes {shown(means['vllm'])} with vllm and {shown(means['static'])} with static on "
+        f"a request takes {seconds(means['vllm'])} with vllm and {seconds(means['static'])} with static on "
         f"average, {ratio:,.3g} times as long as with vllm."
     )
     assert ratio > 1.05 and said in paragraph(runs)
@@ -103,11 +102,3 @@ def test_who_finishes_nothing_is_said_to_and_nobody_has_no_paragraph() -> None:
     assert paragraph({"vllm": run}) == "vllm finishes no request."
     assert paragraph({"a": run, "b": run}) == "a and b finish no request."
     assert paragraph({}) == ""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.00766, "7.66 ms"), (0.9996, "1.00 s"), (0.5, "500 ms"), (105.2, "105 s"), (2875.0, "2,875 s")],
-)
-def test_seconds_are_shown_with_three_digits(seconds: float, text: str) -> None:
-    assert shown(seconds) == text

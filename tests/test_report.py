@@ -25,7 +25,8 @@ from batchwright.figures import (
 )
 from batchwright.interval import Interval, around
 from batchwright.metrics import STATISTICS
-from batchwright.report import CAPTION, table, text
+from batchwright.plain_table import table_text
+from batchwright.report import CAPTION, table
 from batchwright.report_json import NAMES, SPREADS
 from batchwright.workload import Workload
 from strategies import for_every_seed
@@ -121,7 +122,7 @@ def test_what_is_not_applicable_is_said_so_and_explained() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 110, 200])
 def test_no_line_is_wider_than_asked(width: int) -> None:
-    lines = text(table(plain_runs.estimates, list(plain_runs)), width).splitlines()
+    lines = table_text(table(plain_runs.estimates, list(plain_runs)), width).splitlines()
     assert max(map(len, lines)) <= width
     assert all(line == line.rstrip() for line in lines)
 

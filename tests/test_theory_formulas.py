@@ -180,6 +180,18 @@ def test_the_tail_of_md1_is_that_of_its_distribution(load: float) -> None:
             assert 1 - queues.md1_wait_at_most(load, 1.0, seconds) == pytest.approx(1 - quantile, rel=0.02)
 
 
+@for_every_seed(30)
+def test_the_quantile_of_a_wait_is_that_of_mm1_where_the_server_is_one(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    service, load = random.uniform(0.01, 10), random.uniform(0.05, 0.97)
+    rate, quantile = load / service, random.uniform(0.05, 0.999)
+    found = sharing.wait_quantile(queues.mm1_wait(rate, service), load, quantile)
+    if quantile <= 1 - load:
+        assert found == 0
+    else:
+        assert queues.mm1_wait_over(rate, service, found) == pytest.approx(1 - quantile)
+
+
 def test_known_values_of_the_queues() -> None:
     assert queues.erlang_c(110, 100) == pytest.approx(0.2370, abs=1e-4)
     assert queues.power_of_choices(0.9, 2) == pytest.approx(2.614, abs=1e-3)

@@ -1,8 +1,4 @@
-"""Compare policies on one workload: the same requests, limits and cost for all.
-
-What the limits leave open is settled once, from the cost and the load: the KV blocks that the
-GPUs of a roofline hold, and the `max_model_len` that the load needs and the model allows.
-"""
+"""Compare policies on one workload: the same requests, limits and cost for all (see `settled`)."""
 
 from __future__ import annotations
 
@@ -13,16 +9,18 @@ from hashlib import sha256
 from typing import Any, Final
 
 from batchwright.contract import Begins, Policy
-from batchwright.cost import CostModel, Hosted, Roofline
-from batchwright.errors import InputError, LimitError, nearest
+from batchwright.cost import CostModel
+from batchwright.errors import InputError, nearest
 from batchwright.interval import Interval
 from batchwright.limits import Limits
+from batchwright.plain_table import WIDTH, table_text
 from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
-from batchwright.replications import Estimates, check_repeat, loads, method_of, num_loads
-from batchwright.report import WIDTH, prose, tables, text
+from batchwright.replications import Estimates, check_loads, loads, loads_of_all_lengths, method_of, num_loads
+from batchwright.report import prose, tables
 from batchwright.report_json import as_json
 from batchwright.run import Run
+from batchwright.settled import settle
 from batchwright.simulator import Simulator
 from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
@@ -79,7 +77,7 @@ class Runs(Mapping[str, Run]):
 
     def table(self) -> str:
         """The numbers side by side, what they alone do not say, and one paragraph, as text."""
-        parts = [text(part) for part in tables(self.estimates, WIDTH, self.slo is not None)]
+        parts = [table_text(part) for part in tables(self.estimates, WIDTH, self.slo is not None)]
         return "\n\n".join([*parts, prose(self.estimates, WIDTH)])
 
     def to_json(self) -> dict[str, Any]:
@@ -108,9 +106,9 @@ def compare(
     chosen = DEFAULTS if policies is None else policies
     if not chosen:
         raise InputError("no policy is given; give some by name, or None for static, dynamic and continuous")
-    check_repeat(repeat)
+    check_loads(load, repeat)
     objectives = read_slo(slo) if isinstance(slo, str) else slo
-    settled = settle(limits or Limits(), cost, *loads(load, repeat))
+    settled = settle(limits or Limits(), cost, loads_of_all_lengths(load, repeat))
     made = {name: policy_of(policy) if isinstance(policy, str) else policy for name, policy in chosen.items()}
     return _Comparison(cost, settled, made, objectives, guard).run(load, repeat, progress)
 
@@ -219,51 +217,3 @@ def _best_static(
 
 def _part_of(progress: Progress, part: int, parts: int) -> Progress:
     return lambda name, share: progress(name, (part + share) / parts)
-
-
-def settle(limits: Limits, cost: CostModel, *loads: Workload) -> Limits:
-    """Fill in what `limits` leaves open.
-
-    num_kv_blocks   what the memory of a roofline's GPUs holds; else memory is not modelled
-    max_model_len   the longest prompt + `max_tokens` of the loads, at most what a roofline's model allows
-
-    Raises LimitError if `max_model_len` is over what the model allows, or does not fit the blocks.
-    """
-    if limits.num_kv_blocks is None:
-        limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
-    most = longest_model_len(cost)
-    if limits.max_model_len is None:
-        needed = max(int((load.prompt + load.max_tokens).max()) for load in loads)
-        limits = replace(limits, max_model_len=needed if most is None else min(needed, most))
-    else:
-        check_model_len(limits.max_model_len, most)
-    return limits
-
-
-def longest_model_len(cost: CostModel) -> int | None:
-    """`max_position_embeddings` of the model of `cost`; None if it has none."""
-    device = device_of(cost)
-    return device.model.max_position_embeddings if isinstance(device, Roofline) else None
-
-
-def check_model_len(given: int, most: int | None) -> None:
-    """Raises LimitError if `max_model_len` is over what the model allows."""
-    if most is not None and given > most:
-        raise LimitError(
-            f"max_model_len {given} is over max_position_embeddings {most} of the model; lower it"
-        )
-
-
-def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = 0.92) -> int | None:
-    """KV blocks of the GPUs of `cost`; None if it has none."""
-    device = device_of(cost)
-    if not isinstance(device, Roofline):
-        return None
-    return device.num_kv_blocks(
-        gpu_memory_utilization, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs
-    )
-
-
-def device_of(cost: CostModel) -> CostModel:
-    """The model of the device, without its host."""
-    return cost.cost if isinstance(cost, Hosted) else cost

@@ -8,6 +8,7 @@ from typing import Final, NoReturn
 
 from batchwright.cost import Constant, Cost, Hosted, Linear, Roofline
 from batchwright.errors import InputError, nearest
+from batchwright.expressions import expression, literal
 
 
 def cost(text: str) -> Cost:
@@ -16,10 +17,7 @@ def cost(text: str) -> Cost:
     Models: constant, linear, roofline, hosted; arguments are numbers, quoted names or, for hosted,
     another model.  Raises InputError on anything else, CostError on a value out of range.
     """
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        _refuse_text(text, "is not of the form model(argument=value)")
+    tree = expression(text)
     if not isinstance(tree, ast.Call):
         _refuse_text(text, "is not of the form model(argument=value)")
     return _built(tree, text)
@@ -72,7 +70,7 @@ def _value(node: ast.expr, key: str, text: str) -> object:
     kind = _KINDS.get(key, "a number")
     if kind == "a cost model" and isinstance(node, ast.Call):
         return _built(node, text)
-    value = _literal(node)
+    value = literal(node)
     if kind == "a quoted name" and isinstance(value, str):
         return value
     if kind == "a whole number" and isinstance(value, int):
@@ -80,15 +78,6 @@ def _value(node: ast.expr, key: str, text: str) -> object:
     if kind == "a number" and isinstance(value, (int, float)):
         return float(value)
     _refuse_text(text, f"needs {kind} as {key}, not {ast.unparse(node)}")
-
-
-def _literal(node: ast.expr) -> object:
-    """A number or a text; None for anything else, True and False included."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _literal(node.operand)
-        return -value if isinstance(value, (int, float)) else None
-    value = node.value if isinstance(node, ast.Constant) else None
-    return None if isinstance(value, bool) else value
 
 
 def _refuse_text(text: str, why: str) -> NoReturn:

@@ -33,10 +33,3 @@ def duration(text: str, what: str = "duration", units: Iterable[str] = tuple(UNI
 def duration_text(seconds: float) -> str:
     """The text of `seconds`, in milliseconds below a second."""
     return f"{seconds * 1e3:g}ms" if seconds < 1 else f"{seconds:g}s"
-
-
-def shown(seconds: float) -> str:
-    """Seconds for people, with three significant digits."""
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:#.3g}".rstrip(".") + " ms"
-    return f"{seconds:,.0f} s" if seconds >= 999.5 else f"{seconds:#.3g}".rstrip(".") + " s"

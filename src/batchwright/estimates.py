@@ -12,12 +12,13 @@ import numpy as np
 from batchwright.errors import InputError
 from batchwright.metrics import STATISTICS, Numbers, Spread, spread
 from batchwright.slo import Slo
-from batchwright.summary import hit_rate, kv_occupancy, mean_batch, peak_batch
+from batchwright.summary import hit_rate, kv_occupancy, mean_batch, peak_batch, served
 
 if TYPE_CHECKING:
     from batchwright.run import Run
 
 SPREADS: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_s", "normalised_s")
+SPREAD_METRICS: Final = tuple(f"{name}.{statistic}" for name in SPREADS for statistic in STATISTICS)
 
 
 def estimates(run: Run, slo: Slo | None = None, skip: int = 0) -> dict[str, float]:
@@ -33,7 +34,7 @@ def estimates(run: Run, slo: Slo | None = None, skip: int = 0) -> dict[str, floa
         found |= flat(name, values)
     begin = float(np.nanmin(columns["arrival_s"]))
     found |= _rates(columns, begin)
-    found |= _objectives(run, slo, kept, begin)
+    found |= _objectives(run, slo, kept, found["duration_s"])
     occupancy, peak = kv_occupancy(run.timeline, run.limits.blocks, begin)
     found |= {
         "mean_batch": mean_batch(run.timeline, begin),
@@ -60,9 +61,7 @@ def flat(name: str, values: Spread) -> dict[str, float]:
 
 def _rates(columns: dict[str, Numbers], begin: float) -> dict[str, float]:
     is_done = ~np.isnan(columns["finished_s"])
-    output = float(columns["output_tokens"][is_done].sum())
-    total = output + float(columns["prompt_tokens"][is_done].sum())
-    duration = float(columns["finished_s"][is_done].max()) - begin if is_done.any() else np.nan
+    output, total, duration = served(columns, is_done, begin)
     return {
         "output_throughput": output / duration,
         "total_throughput": total / duration,
@@ -73,11 +72,9 @@ def _rates(columns: dict[str, Numbers], begin: float) -> dict[str, float]:
     }
 
 
-def _objectives(run: Run, slo: Slo | None, kept: Numbers, begin: float) -> dict[str, float]:
+def _objectives(run: Run, slo: Slo | None, kept: Numbers, duration: float) -> dict[str, float]:
     met = None if slo is None else run.met(slo)
     if met is None:
         return {"attainment": np.nan, "goodput": np.nan}
     count = float(met[kept].sum())
-    finished = run.requests()["finished_s"][kept]
-    duration = float(np.nanmax(finished)) - begin if not np.isnan(finished).all() else np.nan
     return {"attainment": count / len(kept), "goodput": count / duration}

@@ -7,11 +7,11 @@ and, of the rest, the one that computes least in its slots stand for all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isnan
 from typing import Final
 
-from batchwright.durations import shown
+from batchwright.figures import listed, seconds
 from batchwright.run import Run
 
 PARTS: Final = {
@@ -54,23 +54,23 @@ def _slots_sentence(name: str, run: Run) -> str:
     of = "its one seat" if seats == 1 else f"its {seats:,} seats"
     rest = sorted((part for part in PARTS if shares[part] >= SMALL), key=lambda part: -shares[part])
     parts = [f"{shares[part]:.1%} {PARTS[part]}" for part in rest]
-    after = f"; {_listed(parts)}" if parts else ""
+    after = f"; {listed(parts)}" if parts else ""
     return f"{name} computes prompts and tokens in {_useful(run):.1%} of the time of {of}{after}."
 
 
 def _nobody(names: list[str]) -> list[str]:
     finish = "finishes" if len(names) == 1 else "finish"
-    return [f"{_listed(names)} {finish} no request."] if names else []
+    return [f"{listed(names)} {finish} no request."] if names else []
 
 
 def _latency_sentence(chosen: Mapping[str, Run]) -> str:
     means = {name: run.summary.e2e.mean for name, run in chosen.items()}
     order = sorted(means, key=lambda name: means[name])
     least, greatest = order[0], order[-1]
-    parts = [f"{shown(means[name])} with {name}" for name in order]
+    parts = [f"{seconds(means[name])} with {name}" for name in order]
     ratio = means[greatest] / means[least]
     factor = f", {ratio:,.3g} times as long as with {least}" if ratio >= NEAR else ""
-    return f"From arrival to end a request takes {_listed(parts)} on average{factor}."
+    return f"From arrival to end a request takes {listed(parts)} on average{factor}."
 
 
 def _saturation(served: Mapping[str, Run]) -> list[str]:
@@ -79,7 +79,7 @@ def _saturation(served: Mapping[str, Run]) -> list[str]:
         return []
     are, their = ("is", "its") if len(names) == 1 else ("are", "their")
     return [
-        f"{_listed(names)} {are} past saturation: {their} waits grow with the trace, so {their} numbers "
+        f"{listed(names)} {are} past saturation: {their} waits grow with the trace, so {their} numbers "
         "hold for this length only."
     ]
 
@@ -88,14 +88,9 @@ def _stream(chosen: Mapping[str, Run]) -> list[str]:
     """What clients see of the tokens."""
     mute = [name for name, run in chosen.items() if not run.is_streamed]
     gaps = {name: run.summary.itl for name, run in chosen.items() if run.summary.itl.is_defined}
-    parts = [f"{shown(gap.mean)} with {name} (P99 {shown(gap.p99)})" for name, gap in gaps.items()]
-    found = [f"The mean gap between two tokens is {_listed(parts)}"] if parts else []
+    parts = [f"{seconds(gap.mean)} with {name} (P99 {seconds(gap.p99)})" for name, gap in gaps.items()]
+    found = [f"The mean gap between two tokens is {listed(parts)}"] if parts else []
     if mute:
         clients = "clients" if found else "Clients"
-        found.append(f"{clients} of {_listed(mute)} see nothing before their batch has ended")
+        found.append(f"{clients} of {listed(mute)} see nothing before their batch has ended")
     return ["; ".join(found) + "."] if found else []
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """`a`, `a and b`, or `a, b and c`."""
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

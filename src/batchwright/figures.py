@@ -1,12 +1,12 @@
-"""Numbers as people read them: three significant digits, all digits before the point, and a unit.
+"""Numbers and lists as people read them: three significant digits, all before the point, and a unit.
 
 What is not applicable is `n/a`, never 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import floor, isnan, log10
+from collections.abc import Callable, Sequence
+from math import floor, isinf, isnan, log10
 from typing import Final
 
 from batchwright.interval import Interval
@@ -32,12 +32,12 @@ def share_unit(value: float) -> tuple[float, str]:
 
 def seconds(value: float) -> str:
     """`77.1 ms`, `1.00 s`."""
-    return _figure(value, seconds_unit)
+    return figure(value, seconds_unit)
 
 
 def amount(value: float) -> str:
     """`1,279`, `8.70`."""
-    return _figure(value, plain_unit)
+    return figure(value, plain_unit)
 
 
 def share(value: float) -> str:
@@ -53,7 +53,7 @@ def count(value: float) -> str:
 def with_interval(found: Interval, unit: Unit) -> str:
     """`77.1 ±3.2 ms`: half of the interval, with the digits of the value; left out if it is not known."""
     if isnan(found.value) or not found.is_known:
-        return share(found.value) if unit is share_unit else _figure(found.value, unit)
+        return figure(found.value, unit)
     size, behind = unit(found.value)
     value = found.value / size
     places = 1 if unit is share_unit else decimals(value)
@@ -68,13 +68,21 @@ def three(value: float) -> str:
 
 def decimals(value: float) -> int:
     """Digits behind the point, for three significant ones."""
-    if value == 0:
+    if value == 0 or isinf(value):
         return 0
     rounded = float(f"{abs(value):.2e}")
     return max(2 - floor(log10(rounded)), 0)
 
 
-def _figure(value: float, unit: Unit) -> str:
+def listed(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def figure(value: float, unit: Unit) -> str:
+    """`value` in `unit`; a share has one digit behind the point."""
+    if unit is share_unit:
+        return share(value)
     if isnan(value):
         return NOT_APPLICABLE
     size, behind = unit(value)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[Any]
 STATISTICS: Final = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}  # shares
-SHARES: Final = (0.5, 0.9, 0.95, 0.99)
+SHARES: Final = tuple(share for share in STATISTICS.values() if share is not None)
 
 
 @dataclass(frozen=True)

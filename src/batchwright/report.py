@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from io import StringIO
 from textwrap import fill
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,6 +23,7 @@ from batchwright.figures import (
     with_interval,
 )
 from batchwright.metrics import STATISTICS
+from batchwright.plain_table import plain_table
 from batchwright.replications import Estimates, is_ranked
 from batchwright.run import Run
 from batchwright.saturation import UNCLEAR
@@ -32,7 +32,6 @@ from batchwright.slo import Slo
 if TYPE_CHECKING:
     from rich.table import Table
 
-WIDTH: Final = 110  # characters of a table as text
 NARROWEST: Final = 40  # characters of a terminal
 BEST: Final = " *"
 CAPTION: Final = (
@@ -101,11 +100,9 @@ STATE: Final = [
 
 def table(estimates: Estimates, names: Sequence[str], has_slo: bool = False) -> Table:
     """One column per policy, one row per metric."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    result = plain_table()
     result.add_column("", overflow="fold")
     for name in names:
         result.add_column(Text(name), justify="right", overflow="fold")
@@ -170,11 +167,9 @@ def _method(estimates: Estimates) -> str:
 
 def window_table(run: Run, length: float, slo: Slo | None = None) -> Table:
     """A row per window of `length` seconds of arrivals.  Raises InputError on too many."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title_justify="left")
+    result = plain_table(collapse_padding=True, title_justify="left")
     result.title = Text(f"{run.name}, times in seconds")
     titles = ["from", "\ncame", "tokens\n/s", "\nwaiting", "TTFT\nP50", "\nP90", "\nP99"]
     titles += ["TPOT\nP99", "E2E\nP99", *(["SLO\nmet"] if slo is not None else [])]
@@ -187,16 +182,6 @@ def window_table(run: Run, length: float, slo: Slo | None = None) -> Table:
         cells += [amount(value) for value in times]
         result.add_row(*cells, *([share(window.attainment)] if slo is not None else []))
     return result
-
-
-def text(result: Table, width: int = WIDTH) -> str:
-    """The table as plain text."""
-    from rich.console import Console
-
-    out = StringIO()
-    Console(file=out, width=width, color_system=None).print(result)
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
-    return "\n".join(lines).strip("\n")
 
 
 def _cells(estimates: Estimates, row: Row, names: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from itertools import combinations
 from math import isnan
 from typing import Any, Final
 
-from batchwright.estimates import SPREADS
+from batchwright.estimates import SPREAD_METRICS, SPREADS
 from batchwright.explain import paragraph
 from batchwright.interval import Interval
 from batchwright.limits import Limits
@@ -31,7 +31,8 @@ NAMES: Final = {  # metric -> key, where it is no spread
     "kv_occupancy_peak": "kv_occupancy_peak",
     "prefix_cache_hit_rate": "prefix_cache_hit_rate",
 }
-RANKED: Final = [*HIGHER, *(f"{name}.{statistic}" for name in SPREADS for statistic in STATISTICS)]
+METRICS: Final = [*NAMES, *SPREAD_METRICS]
+RANKED: Final = [*HIGHER, *SPREAD_METRICS]
 
 
 def as_json(load: Workload, limits: Limits, estimates: Estimates, slo: Slo | None = None) -> dict[str, Any]:
@@ -92,8 +93,7 @@ def _spread(name: str, metric: str, estimates: Estimates) -> dict[str, float | N
 
 def _intervals(name: str, estimates: Estimates) -> Iterator[tuple[str, list[float]]]:
     """Low and high of every interval that is known."""
-    spreads = [f"{metric}.{statistic}" for metric in SPREADS for statistic in STATISTICS]
-    for metric in [*NAMES, *spreads]:
+    for metric in METRICS:
         found = estimates.interval(name, metric)
         if found.is_known:
             yield key_of(metric), [found.low, found.high]
@@ -101,8 +101,7 @@ def _intervals(name: str, estimates: Estimates) -> Iterator[tuple[str, list[floa
 
 def _per_load(name: str, estimates: Estimates) -> Iterator[tuple[str, list[float]]]:
     """The value on every load, of what applies to all of them."""
-    spreads = [f"{metric}.{statistic}" for metric in SPREADS for statistic in STATISTICS]
-    for metric in [*NAMES, *spreads]:
+    for metric in METRICS:
         values = [load[metric] for load in estimates.values[name]]
         if not any(map(isnan, values)):
             yield key_of(metric), values

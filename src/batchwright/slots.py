@@ -1,4 +1,4 @@
-"""Where the time went: every second of every slot of a run, under one of seven names.
+"""Where the time went: every second of every slot of a run, under one of six names.
 
     prefill              its request computes prompt tokens in the step
     decode               its request gains a token

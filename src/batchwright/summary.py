@@ -87,11 +87,11 @@ def summarise(run: Run) -> Summary:
     )
 
 
-def served(columns: dict[str, Numbers], is_done: Numbers) -> tuple[int, int, float]:
-    """Output tokens, all tokens, and seconds from the first arrival to the last end, of some requests."""
+def served(columns: dict[str, Numbers], is_done: Numbers, begin: float = 0.0) -> tuple[int, int, float]:
+    """Output tokens, all tokens, and seconds from `begin` to the last end, of the requests that are done."""
     output = int(columns["output_tokens"][is_done].sum())
     prompt = int(columns["prompt_tokens"][is_done].sum())
-    duration = float(columns["finished_s"][is_done].max()) if is_done.any() else np.nan
+    duration = float(columns["finished_s"][is_done].max()) - begin if is_done.any() else np.nan
     return output, output + prompt, duration
 
 

@@ -58,6 +58,7 @@ class Timeline:
 
     @property
     def num_steps(self) -> int:
+        """All of them."""
         return int(self.last[-1]) if len(self.last) else 0
 
     @cached_property
@@ -73,6 +74,13 @@ class Timeline:
         is_inside = at < len(begins)
         begins[at[is_inside]] = np.array(self.log.jump_times)[is_inside]
         return begins
+
+    @property
+    def starts(self) -> Numbers:
+        """The start of every step, in seconds."""
+        starts = np.concatenate(([0.0], self.ends))[:-1]
+        starts[self.first] = self.begins
+        return starts
 
     @property
     def busy(self) -> Numbers:

@@ -9,12 +9,12 @@ import numpy as np
 
 from batchwright.article.claims import BATCH, OUTPUT, PROMPT
 from batchwright.article.serve import over_seeds, serve
-from batchwright.comparison import settle
 from batchwright.contract import Begins
 from batchwright.cost import Hosted, Roofline
 from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.policies import Static, Vllm
+from batchwright.settled import settle
 from batchwright.step import Step
 from batchwright.workload import Workload
 

@@ -23,7 +23,8 @@ from batchwright.article.gpus import MANY_SEATS, MODEL
 from batchwright.article.scheduler import CONTEXT, HOST
 from batchwright.article.study import BATCHES, MANY, PREFILL, Study
 from batchwright.article.words import seconds, share, tokens
-from batchwright.report import text as plain
+from batchwright.figures import listed
+from batchwright.plain_table import plain_table, table_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -81,7 +82,7 @@ def claim(study: Study) -> Section:
     )
     return Section(
         title="1. The claim does not follow from its formulas",
-        pieces=[_plain(table), "", closed, verdict, units],
+        pieces=[table_text(table), "", closed, verdict, units],
     )
 
 
@@ -113,13 +114,13 @@ def formula(study: Study) -> Section:
     at = study.counts[[row.requests for row in study.counts].index(REQUESTS)]
     verdict = (
         f"At n = {REQUESTS} the two formulas cannot show more than {share(at.bound)}. At "
-        f"{_list([str(row.requests) for row in slower])} requests they call continuous batching slower "
+        f"{listed([str(row.requests) for row in slower])} requests they call continuous batching slower "
         f"than static. The gain is 0 for one batch and grows to E[max of {BATCH}] / E[output] - 1 = "
         f"{share(many.limit)}."
     )
     return Section(
         title="2. Its continuous formula is static batching",
-        pieces=[why, reason, "", _plain(table), "", verdict],
+        pieces=[why, reason, "", table_text(table), "", verdict],
     )
 
 
@@ -145,7 +146,7 @@ def prefill(study: Study) -> Section:
         f"{rows['static_prefill'].total_throughput.value:,.0f} tokens/s, the nearest thing here to the "
         f"claimed {CLAIMED_STATIC:,.0f}; the claimed {CLAIMED_CONTINUOUS:,.0f} pays nothing."
     )
-    return Section(title="3. Prompts are not free", pieces=[_plain(table), "", verdict])
+    return Section(title="3. Prompts are not free", pieces=[table_text(table), "", verdict])
 
 
 def laws(study: Study) -> Section:
@@ -162,7 +163,7 @@ def laws(study: Study) -> Section:
         "little. Long tails and large batches gain more, equal outputs nothing."
     )
     title = "4. When +80 to 100% is right: E[max of B] / E[output] - 1, prompts free"
-    return Section(title=title, pieces=[_plain(table), "", verdict])
+    return Section(title=title, pieces=[table_text(table), "", verdict])
 
 
 def gpus(study: Study) -> Section:
@@ -190,7 +191,7 @@ def gpus(study: Study) -> Section:
         f"with {MANY_SEATS} seats continuous batching runs as many of the {REQUESTS} at once as the KV "
         "cache holds."
     )
-    return Section(title="5. With the step times of real GPUs", pieces=[_plain(table), "", verdict])
+    return Section(title="5. With the step times of real GPUs", pieces=[table_text(table), "", verdict])
 
 
 def scheduler(study: Study) -> Section:
@@ -218,7 +219,7 @@ def scheduler(study: Study) -> Section:
         f"{max(row.asynchronous for row in study.scheduler):.0%} there. On the claimed step it would be "
         "far more than 10%: small models on fast GPUs are where the scheduler is the bottleneck."
     )
-    return Section(title="6. Scheduling", pieces=[claim_text, "", _plain(table), "", verdict])
+    return Section(title="6. Scheduling", pieces=[claim_text, "", table_text(table), "", verdict])
 
 
 def _add_pair(table: Table, study: Study, how: str, ways: tuple[str, str], gained: str) -> None:
@@ -236,19 +237,8 @@ def _ms(value: float) -> str:
     return f"{1e3 * value:.3g} ms"
 
 
-def _list(items: list[str]) -> str:
-    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
-
-
 def _table(*titles: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = plain_table()
     for i, title in enumerate(titles):
         table.add_column(title, justify="right" if i else "left")
     return table
-
-
-def _plain(table: Table) -> str:
-    return plain(table)

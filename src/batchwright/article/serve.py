@@ -13,6 +13,7 @@ from batchwright.cost import CostModel, Linear
 from batchwright.interval import Interval, t_interval
 from batchwright.limits import Limits
 from batchwright.policies import Static, Vllm
+from batchwright.settled import needed_model_len
 from batchwright.simulator import Simulator
 from batchwright.theory.gain import gain_at_once
 from batchwright.theory.lengths import uniform
@@ -32,7 +33,7 @@ def serve(load: Workload, policy: Begins, cost: CostModel, limits: Limits | None
 
 def whole_prompts(load: Workload) -> Limits:
     """32 seats, and room for all their prompts in one step: prompts are never cut, as in the article."""
-    longest = int((load.prompt + load.max_tokens).max())
+    longest = needed_model_len([load])
     return Limits(max_num_seqs=BATCH, max_num_batched_tokens=BATCH * longest, max_model_len=longest)
 
 

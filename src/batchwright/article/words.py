@@ -10,11 +10,12 @@ from batchwright.interval import Interval
 
 
 def seconds(value: Interval) -> str:
+    """With half its interval."""
     return f"{value.value:.2f} ± {value.half:.2f} s"
 
 
 def tokens(value: Interval) -> str:
-    """Tokens/s."""
+    """Tokens/s, with half their interval."""
     return f"{value.value:,.0f} ± {value.half:,.0f}"
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from batchwright import run_folder
 from batchwright.cli.progress import progress
+from batchwright.cli.screen import heading, screen
 from batchwright.comparison import Runs
 from batchwright.comparison import compare as compare_policies
 from batchwright.durations import duration
-from batchwright.report import NARROWEST, prose, tables, window_table
+from batchwright.report import prose, tables, window_table
 from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
 
@@ -62,13 +63,8 @@ def _run(prepared: Prepared) -> Runs:
 
 
 def _print(runs: Runs, notes: list[str], window: float | None) -> None:
-    from rich.console import Console
-
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.width = max(console.width, NARROWEST)
-    console.print(runs.load.describe())
-    for note in notes:
-        console.print(f"  {note}")
+    console = screen()
+    console.print(heading(runs.load, notes))
     for part in tables(runs.estimates, console.width, runs.slo is not None):
         console.print(part)
     console.print(prose(runs.estimates, console.width))

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from batchwright.cli.progress import progress
-from batchwright.comparison import device_of, run
+from batchwright.comparison import run
 from batchwright.cost import Roofline
 from batchwright.errors import InputError, nearest
 from batchwright.export import (
@@ -30,6 +30,7 @@ from batchwright.run import Run
 from batchwright.scenario.build import DEFAULT_TP, Prepared, prepare
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
+from batchwright.settled import device_of
 
 DEFAULT_POLICY: Final = "vllm"
 SCHEMA_VERSION: Final = 1

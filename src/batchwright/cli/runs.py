@@ -7,11 +7,13 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from batchwright.figures import NOT_APPLICABLE, share_unit, three
+from batchwright.cli.screen import screen
+from batchwright.figures import NOT_APPLICABLE, figure, three
+from batchwright.folder_difference import FolderDifference
 from batchwright.interval import Interval
-from batchwright.report import BEST, GROUPS, NARROWEST, OBJECTIVES, STATE, Row
+from batchwright.plain_table import plain_table
+from batchwright.report import BEST, GROUPS, OBJECTIVES, STATE, Row
 from batchwright.report_json import key_of
-from batchwright.run_difference import FolderDifference
 from batchwright.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -27,10 +29,7 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found.to_json(), indent=2))
         return
-    from rich.console import Console
-
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.width = max(console.width, NARROWEST)
+    console = screen()
     console.print(f"A is {a}, B is {b}; {found.pairing}")
     for line in _settings(found):
         console.print(line)
@@ -50,11 +49,9 @@ def _shown(value: object) -> str:
 
 
 def _table(found: FolderDifference, names: tuple[str, str]) -> Table:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    result = plain_table()
     result.add_column(Text(" -> ".join(dict.fromkeys(names))), overflow="fold")
     for title in ("A", "B", "B - A"):
         result.add_column(title, justify="right")
@@ -63,18 +60,11 @@ def _table(found: FolderDifference, names: tuple[str, str]) -> Table:
             a, b = found.values(names, key_of(row.metric))
             if not (isnan(a) and isnan(b)):
                 difference = found.difference(names, key_of(row.metric))
-                result.add_row(row.title, _value(a, row), _value(b, row), _difference(difference, row))
+                result.add_row(
+                    row.title, figure(a, row.unit), figure(b, row.unit), _difference(difference, row)
+                )
         result.add_section()
     return result
-
-
-def _value(value: float, row: Row) -> str:
-    if isnan(value):
-        return NOT_APPLICABLE
-    if row.unit is share_unit:
-        return f"{value:.1%}"
-    size, behind = row.unit(value)
-    return three(value / size) + behind
 
 
 def _difference(found: Interval, row: Row) -> str:
@@ -86,5 +76,3 @@ def _difference(found: Interval, row: Row) -> str:
     shown = f"{sign}{three(abs(found.value) / size)}"
     half = f" ±{three(found.half / size)}" if found.is_known else ""
     return f"{shown}{half}{behind}{BEST if found.is_clear else ''}"
-
-

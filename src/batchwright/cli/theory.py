@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from batchwright.cli.screen import heading
 from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
 from batchwright.theory_report import theory_report
@@ -21,10 +22,7 @@ def theory(scenario: Scenario, *, as_json: bool) -> None:
         extra = {"cost": prepared.cost_name, "notes": notes}
         print(json.dumps({**found.to_json(), **extra}, indent=2))
         return
-    print(prepared.load.describe())
-    for note in notes:
-        print(f"  {note}")
-    print(f"\n{found.text()}")
+    print(f"{heading(prepared.load, notes)}\n\n{found.text()}")
 
 
 def _left_out(prepared: Prepared) -> Iterator[str]:

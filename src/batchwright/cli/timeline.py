@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 
 from batchwright.cli.progress import progress
+from batchwright.cli.screen import heading, screen
 from batchwright.comparison import run
 from batchwright.drawing import MOST, Window, as_json, legend, panels
 from batchwright.errors import InputError
-from batchwright.report import NARROWEST
 from batchwright.run import Run
 from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
@@ -29,16 +29,14 @@ class Settings:
 
 def timeline(scenario: Scenario, settings: Settings) -> None:
     """Run every policy and draw it.  Raises BatchwrightError."""
-    from rich.console import Console
-
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = screen()
     prepared = prepare(scenario)
     window = Window(
         ids=_ids(settings, len(prepared.load)),
         first=settings.start,
         steps=settings.steps,
         scale=settings.scale,
-        width=max(console.width, NARROWEST),
+        width=console.width,
     )
     runs = _runs(prepared)
     found = panels(runs, window)
@@ -46,7 +44,7 @@ def timeline(scenario: Scenario, settings: Settings) -> None:
         print(json.dumps(as_json(found, window.ids), indent=2))
         return
     notes = [*prepared.notes, *(made.note for made in runs.values() if made.note)]
-    console.print("\n".join([prepared.load.describe(), *(f"  {note}" for note in notes)]))
+    console.print(heading(prepared.load, notes))
     for panel in found:
         console.print()
         console.print(panel.styled())

@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from batchwright.errors import InputError, nearest
+from batchwright.expressions import expression
 from batchwright.policies.dynamic import Dynamic
 from batchwright.policies.orca import Orca
 from batchwright.policies.static import Static
@@ -77,10 +78,7 @@ def _split(text: str) -> list[str]:
 
 def _arguments(name: str, known: list[str], text: str) -> dict[str, Any]:
     text = _FLAG.sub(lambda match: match[0].replace("-", "_"), text)
-    try:
-        call = ast.parse(f"f{text}", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        call = None
+    call = expression(f"f{text}")
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise InputError(f"policy {name!r}: {text!r} cannot be read; write {name}(flag=value, flag=value)")
     if len(call.args) > len(known):

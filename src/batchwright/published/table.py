@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from batchwright.errors import InputError
 from batchwright.interval import Interval
-from batchwright.report import text as plain
+from batchwright.plain_table import plain_table, table_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -16,19 +16,16 @@ if TYPE_CHECKING:
 
 def text(rows: Sequence[DataclassInstance], shares: Sequence[str] = ()) -> str:
     """The table; fields in `shares` as percent.  Raises InputError if there is no row."""
-    from rich import box
-    from rich.table import Table
-
     if not rows:
         raise InputError("a table of 0 rows; give at least 1")
     names = [field.name for field in fields(rows[0])]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = plain_table()
     for name in names:
         is_text = isinstance(getattr(rows[0], name), str)
         table.add_column(name.replace("_", " "), justify="left" if is_text else "right")
     for row in rows:
         table.add_row(*(_cell(getattr(row, name), name in shares) for name in names))
-    return plain(table)
+    return table_text(table)
 
 
 def _cell(value: Any, is_share: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from msgspec import structs
 
 from batchwright import hardware
-from batchwright.comparison import DEFAULTS, check_model_len, device_of, kv_blocks, longest_model_len, settle
+from batchwright.comparison import DEFAULTS
 from batchwright.cost import CostModel, Hosted, Roofline
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
@@ -19,10 +20,18 @@ from batchwright.limits import Limits
 from batchwright.policies import Static
 from batchwright.policies import policies as policies_of
 from batchwright.policies import policy as policy_of
-from batchwright.replications import check_repeat, loads
+from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
+from batchwright.settled import (
+    check_model_len,
+    device_of,
+    kv_blocks,
+    longest_model_len,
+    needed_model_len,
+    settle,
+)
 from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
@@ -176,10 +185,13 @@ def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits
     limits, kv_note = _kv(scenario, cost, limits)
     if scenario.max_model_len is not None:
         check_model_len(scenario.max_model_len, longest_model_len(cost))
-    all_loads = list(loads(load, scenario.repeat))
-    limits = settle(replace(limits, max_model_len=scenario.max_model_len), cost, *all_loads)
-    length_notes = [] if scenario.max_model_len is not None else [_model_len_note(limits.longest, all_loads)]
-    return limits, [*notes, kv_note, *length_notes]
+    limits = replace(limits, max_model_len=scenario.max_model_len)
+    check_loads(load, scenario.repeat)
+    limits = settle(limits, cost, loads_of_all_lengths(load, scenario.repeat))
+    if scenario.max_model_len is not None:
+        return limits, [*notes, kv_note]
+    length_note = _model_len_note(limits.longest, loads_of_all_lengths(load, scenario.repeat))
+    return limits, [*notes, kv_note, length_note]
 
 
 def _batch_size(scenario: Scenario, cost: CostModel) -> tuple[int, int, list[str]]:
@@ -203,8 +215,8 @@ def _is_large(gpu: hardware.Gpu) -> bool:
     return gpu.memory_bytes >= LARGE_GPU and not gpu.name.startswith("A100")
 
 
-def _model_len_note(longest: int, all_loads: list[Workload]) -> str:
-    needed = max(int((load.prompt + load.max_tokens).max()) for load in all_loads)
+def _model_len_note(longest: int, all_loads: Iterable[Workload]) -> str:
+    needed = needed_model_len(all_loads)
     if longest >= needed:
         return f"max_model_len is {longest}, which the workload needs"
     return f"max_model_len is {longest}, the most that the model allows; the workload needs {needed}"

@@ -191,7 +191,10 @@ def formation(rate: float, size: int, window: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Greedy:
-    """`latency`: mean seconds, the own batch included; `batch`: mean requests of a batch."""
+    """`latency`: mean seconds, the own batch included; `batch`: mean requests of a batch.
+
+    `idle`: share of the batches that follow an idle time.
+    """
 
     latency: float
     batch: float

@@ -27,6 +27,15 @@ def expected_max(law: Law, size: int) -> float:
     return float((1 - at_most(law) ** size).sum())
 
 
+def law_of_max(law: Law, size: int) -> Law:
+    """The law of the longest of `size` independent requests: F(k)^size - F(k - 1)^size.
+
+    Raises InputError unless `size` is a whole number of at least 1.
+    """
+    count("size", size)
+    return np.diff(np.concatenate(([0.0], at_most(law) ** size)))
+
+
 def max_over_mean(law: Law, size: int) -> float:
     """E[max of size] / E[tokens]: at constant step time, static's time over continuous' (see `gain`)."""
     return expected_max(law, size) / mean(law)

@@ -42,7 +42,10 @@ def uniform(low: int, high: int) -> Law:
 
 
 def geometric(mean: float, most: int | None = None) -> Law:
-    """Memoryless, from 1 token on: P(k) = p (1 - p)^(k - 1), p = 1 / mean; over `most` is `most`."""
+    """Memoryless, from 1 token on: P(k) = p (1 - p)^(k - 1), p = 1 / mean; over `most` is `most`.
+
+    Raises InputError if `mean` is under 1.
+    """
     positive("mean", mean)
     if mean < 1:
         raise InputError(f"mean is {mean}, but a geometric length is at least 1")

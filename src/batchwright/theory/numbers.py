@@ -1,8 +1,8 @@
-"""Poisson, Erlang and normal probabilities, and stationary laws of chains, on NumPy alone."""
+"""Poisson and Erlang probabilities, and stationary laws of chains, on NumPy alone."""
 
 from __future__ import annotations
 
-from math import erf, log, log1p, sqrt
+from math import log, log1p
 
 import numpy as np
 import numpy.typing as npt
@@ -59,11 +59,6 @@ def erlang_by(stages: int, rate: float, seconds: Floats) -> Floats:
     terms = np.where(mean == 0, (k == 0) * 1.0, terms)
     found: Floats = np.clip(1 - np.cumsum(terms, axis=0), 0.0, 1.0)
     return found
-
-
-def normal_below(z: float) -> float:
-    """P(a standard normal is at most z)."""
-    return 0.5 * (1 + erf(z / sqrt(2)))
 
 
 def stationary(moves: Floats) -> Floats:

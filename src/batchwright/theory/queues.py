@@ -199,7 +199,7 @@ def _mdc_waiting(offered: float, servers: int) -> Floats:
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """`rate`: requests/s; `residence`: seconds at the server; `waiting`: mean requests there."""
+    """`rate`: requests/s; `residence`: seconds at the server; `present`: mean requests there."""
 
     rate: float
     residence: float

@@ -14,8 +14,8 @@ from math import sqrt
 import numpy as np
 
 from batchwright.theory.checks import count, not_negative, positive, share, steady
-from batchwright.theory.expected_max import expected_max
-from batchwright.theory.lengths import Law, at_most, mean, second_moment
+from batchwright.theory.expected_max import expected_max, law_of_max
+from batchwright.theory.lengths import Law, mean, second_moment
 from batchwright.theory.numbers import erlang_by
 from batchwright.theory.roots import empty_share, left_waiting
 
@@ -50,14 +50,10 @@ def batch_time(law: Law, size: int, step: float, prefill: float = 0.0) -> BatchT
     """Mean and CV^2 of a batch whose steps all take `step` seconds: prefill + step * max of `size`."""
     positive("step", step)
     count("size", size)
-    top = _law_of_max(law, size)
+    top = law_of_max(law, size)
     average = prefill + step * mean(top)
     spread = step * step * (second_moment(top) - mean(top) ** 2)
     return BatchTime(average, spread / average**2)
-
-
-def _law_of_max(law: Law, size: int) -> Law:
-    return np.diff(np.concatenate(([0.0], at_most(law) ** size)))
 
 
 def capacity(size: int, seconds: float) -> float:

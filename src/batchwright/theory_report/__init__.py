@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from batchwright.comparison import settle
 from batchwright.cost import CostModel
 from batchwright.limits import Limits
+from batchwright.settled import settle
 from batchwright.slo import Slo
 from batchwright.theory_report.asked import ceilings, full_regime, limits_section, load_section
 from batchwright.theory_report.batches import dynamic_section, static_section
@@ -51,7 +51,7 @@ class TheoryReport:
         return LEGEND + "\n\n".join("\n".join(lines(section)) for section in self.sections)
 
     def to_json(self) -> dict[str, Any]:
-        """The quantities by key; units are named in each; the schema is in docs/json.md."""
+        """The quantities by key; units are named in each; the schema is in docs/theory.md."""
         return {
             "schema_version": SCHEMA_VERSION,
             "workload": {"name": self.load.name, "num_requests": len(self.load), "sha256": self.load.digest},

@@ -10,8 +10,8 @@ import numpy as np
 from batchwright.errors import InputError
 from batchwright.metrics import Numbers
 from batchwright.theory import dynamic, static
-from batchwright.theory.expected_max import expected_max
-from batchwright.theory.lengths import Law, at_most, empirical, mean, second_moment
+from batchwright.theory.expected_max import expected_max, law_of_max
+from batchwright.theory.lengths import Law, empirical, mean, second_moment
 from batchwright.theory.roots import left_waiting
 from batchwright.theory_report.asked import step_lines
 from batchwright.theory_report.facts import Facts
@@ -38,7 +38,7 @@ class Batch:
 
 def batch_of(facts: Facts, step: LinearStep, size: int, padded: bool) -> Batch:
     """E[S_B] of batches of the load; its variance is that of the longest output, rows included."""
-    top = _law_of_max(facts.law, size)
+    top = law_of_max(facts.law, size)
     longest = mean(top)
     each = step.base + step.decode * (size if padded else 0)
     variance = (second_moment(top) - longest**2) * each**2
@@ -49,10 +49,6 @@ def batch_of(facts: Facts, step: LinearStep, size: int, padded: bool) -> Batch:
         prompts=size * _prompt_seconds(facts, step, size, padded),
         variance=variance,
     )
-
-
-def _law_of_max(law: Law, size: int) -> Law:
-    return np.diff(np.concatenate(([0.0], at_most(law) ** size)))
 
 
 def _row_seconds(facts: Facts, step: LinearStep, top: Law, padded: bool) -> float:
@@ -68,8 +64,7 @@ def _prompt_seconds(facts: Facts, step: LinearStep, size: int, padded: bool) -> 
     """What one prompt adds: its own length, or that of the longest of the batch."""
     if not padded:
         return step.prompt_seconds(facts)
-    longest = empirical(facts.prompts)
-    top = _law_of_max(longest, size)
+    top = law_of_max(empirical(facts.prompts), size)
     return step.request + step.prefill * mean(top) + step.attention * second_moment(top) / 2
 
 
@@ -164,17 +159,16 @@ def dynamic_section(facts: Facts, step: LinearStep, runs: Simulated) -> Section:
     said = f"batches of up to {size}, window {seconds(window)}; the batch shrinks, nobody joins"
     if runs.dynamic.preferred_sizes:
         said = f"{said}; preferred_sizes are not in the formulas"
-    capacity = size / float(service[-1])
     found, why = _chain(facts, service, spread, window)
-    run = None if isnan(facts.rate) else runs.run(runs.dynamic)
+    first, last = float(service[0]), float(service[-1])
     rows = (
         quantity(
             "dynamic_capacity",
             "capacity",
             "requests/s",
             "B / E[S_B], rows shrink",
-            f"{size} / {seconds(float(service[-1]))}",
-            lambda: capacity,
+            f"{size} / {seconds(last)}",
+            lambda: size / last,
             holds="steady below it",
         ),
         quantity(
@@ -182,23 +176,29 @@ def dynamic_section(facts: Facts, step: LinearStep, runs: Simulated) -> Section:
             "mean batch",
             "requests",
             "rate E[time from start to start]",
-            f"chain over the requests that wait when a batch ends, S(1) = {seconds(float(service[0]))}, "
-            f"S({size}) = {seconds(float(service[-1]))}",
+            f"chain over the requests that wait when a batch ends, S(1) = {seconds(first)}, "
+            f"S({size}) = {seconds(last)}",
             lambda: _or_raise(found.size, why),
             holds=f"Poisson arrivals at a steady rate; a rate that drifts makes longer waits{_more(facts)}",
         ),
-        quantity(
-            "dynamic_ttft_s",
-            "mean TTFT",
-            "s",
-            "W + base + j E[prompt], j: batch that a request is in",
-            _filled_ttft(facts, step, found, why),
-            lambda: _or_raise(_dynamic_ttft(facts, step, found), why),
-            None if run is None else run.interval("ttft_s"),
-            "as the mean batch; W: mean wait of the chain",
-        ),
+        _dynamic_ttft(facts, step, found, why, runs),
     )
     return Section("Dynamic", (said,), rows)
+
+
+def _dynamic_ttft(
+    facts: Facts, step: LinearStep, found: dynamic.Batches, why: str, runs: Simulated
+) -> Quantity:
+    return quantity(
+        "dynamic_ttft_s",
+        "mean TTFT",
+        "s",
+        "W + base + j E[prompt], j: batch that a request is in",
+        _filled_ttft(facts, step, found, why),
+        lambda: _or_raise(_ttft(facts, step, found), why),
+        None if isnan(facts.rate) else runs.run(runs.dynamic).interval("ttft_s"),
+        "as the mean batch; W: mean wait of the chain",
+    )
 
 
 def _chain(facts: Facts, service: Numbers, spread: Numbers, window: float) -> tuple[dynamic.Batches, str]:
@@ -225,7 +225,7 @@ def _own_batch(found: dynamic.Batches) -> float:
     return float(j**2 @ found.sizes) / found.size
 
 
-def _dynamic_ttft(facts: Facts, step: LinearStep, found: dynamic.Batches) -> float:
+def _ttft(facts: Facts, step: LinearStep, found: dynamic.Batches) -> float:
     return found.wait + step.base + _own_batch(found) * step.prompt_seconds(facts)
 
 

@@ -10,7 +10,9 @@ from textwrap import wrap
 from typing import Any
 
 from batchwright.errors import InputError
+from batchwright.figures import NOT_APPLICABLE, three
 from batchwright.interval import Interval, around
+from batchwright.metrics import number
 
 WIDTH = 110  # characters of the report
 NAME, VALUE = 46, 20  # characters of its first two columns
@@ -79,7 +81,7 @@ def quantity(
 def seconds(value: float) -> str:
     """Four digits, in us, ms or s."""
     if isnan(value):
-        return "n/a"
+        return NOT_APPLICABLE
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if abs(value) * factor >= 0.9995:
             return f"{plain(value * factor)} {unit}"
@@ -89,7 +91,7 @@ def seconds(value: float) -> str:
 def plain(value: float) -> str:
     """Four significant digits; all digits before the point."""
     if isnan(value):
-        return "n/a"
+        return NOT_APPLICABLE
     return f"{value:,.0f}" if abs(value) >= 9999.5 else f"{value:.4g}"
 
 
@@ -109,12 +111,11 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
     return (1.0, " s") if size >= 0.9995 else (1e3, " ms") if size >= 0.9995e-3 else (1e6, " us")
 
 
-def _three(number: float, unit: str) -> str:
+def _three(scaled: float, unit: str) -> str:
     if unit in ("share", "gain"):
-        return f"{number:+.1f}" if unit == "gain" else f"{number:.1f}"
-    if abs(number) >= 999.5 or (unit == "requests" and number % 1 == 0):
-        return f"{number:,.0f}"
-    return f"{number:#.3g}".rstrip(".") if abs(number) >= 1e-3 else f"{number:.0f}"
+        return f"{scaled:+.1f}" if unit == "gain" else f"{scaled:.1f}"
+    is_whole = abs(scaled) < 1e-3 or (unit == "requests" and scaled % 1 == 0)
+    return f"{scaled:,.0f}" if is_whole else three(scaled)
 
 
 # --- the report as text ------------------------------------------------------------------
@@ -131,7 +132,7 @@ def lines(section: Section) -> Iterator[str]:
 
 def _quantity_lines(found: Quantity, after: Quantity | None) -> Iterator[str]:
     """What the next quantity says again is said there."""
-    value = "n/a" if isnan(found.value) else shown(found.value, found.unit)
+    value = NOT_APPLICABLE if isnan(found.value) else shown(found.value, found.unit)
     yield f"  {found.name:<{NAME - 2}}{value:>{VALUE}}    {_simulated(found)}".rstrip()
     if found.why and after is not None and found.why == after.why:
         return
@@ -148,12 +149,11 @@ def _simulated(found: Quantity) -> str:
     if found.simulated is None or isnan(found.simulated.value):
         return ""
     factor, suffix = _scale(found.simulated.value, found.unit)
-    value, low, high = (
-        _three(number * factor, found.unit)
-        for number in (found.simulated.value, found.simulated.low, found.simulated.high)
-    )
-    is_full = found.simulated.is_known and not isnan(found.value)
-    return f"{value} [{low}, {high}]{suffix}" if is_full else f"{value}{suffix}"
+    value = _three(found.simulated.value * factor, found.unit)
+    if isnan(found.value) or not found.simulated.is_known:
+        return f"{value}{suffix}"
+    low, high = (_three(end * factor, found.unit) for end in (found.simulated.low, found.simulated.high))
+    return f"{value} [{low}, {high}]{suffix}"
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
@@ -171,17 +171,13 @@ def to_json(found: Quantity) -> dict[str, Any]:
         "unit": found.unit,
         "formula": found.formula,
         "filled": found.filled,
-        "value": _number(found.value),
-        "simulated": None if simulated is None else _number(simulated.value),
-        "simulated_low": None if simulated is None else _number(simulated.low),
-        "simulated_high": None if simulated is None else _number(simulated.high),
+        "value": None if isnan(found.value) else found.value,  # a whole number stays one
+        "simulated": None if simulated is None else number(simulated.value),
+        "simulated_low": None if simulated is None else number(simulated.low),
+        "simulated_high": None if simulated is None else number(simulated.high),
         "holds": found.holds,
         "does_not_apply": found.why,
     }
-
-
-def _number(value: float) -> float | None:
-    return None if isnan(value) else value
 
 
 def single(value: float) -> Interval:

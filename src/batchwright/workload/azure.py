@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from batchwright.errors import nearest
-from batchwright.workload.cells import LENGTHS, Parser, listed
+from batchwright.workload.cells import LENGTHS, Parser
 from batchwright.workload.columns import Columns
 from batchwright.workload.csvtable import csv_table
 from batchwright.workload.dates import PER_SECOND, dates_like
@@ -31,10 +30,7 @@ def read(name: str, text: str, time_unit: str | None = None) -> Columns:
     """The trace.  Raises InputError on the first row that is not valid."""
     refuse_unit(name, time_unit, f"{_TIME} of an Azure trace holds dates, which have no unit")
     table = csv_table(name, text)
-    for title in (_TIME, _PROMPT, _OUTPUT):
-        if title not in table.header:
-            reason = f"no column {title!r}, which an Azure trace has{nearest(title, listed(table.header))}"
-            raise table.fail(table.header_row, reason)
+    table.check_titles((_TIME, _PROMPT, _OUTPUT), "an Azure trace")
     parsers: dict[str, Parser] = {_TIME: dates_like(table.first[_TIME]), _PROMPT: LENGTHS, _OUTPUT: LENGTHS}
     data = table.read(parsers)
     return Columns(

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from batchwright.errors import InputError, nearest
-from batchwright.workload.cells import LENGTHS_OR_NONE, Parser, listed, times
+from batchwright.errors import InputError
+from batchwright.workload.cells import LENGTHS_OR_NONE, Parser, times
 from batchwright.workload.columns import Columns
 from batchwright.workload.csvtable import csv_table
 from batchwright.workload.plain import Models, note_models, note_start
-from batchwright.workload.table import Table
 from batchwright.workload.units import asked_unit
 
 _TIME: Final = "Timestamp"
@@ -35,7 +34,7 @@ def matches(first_line: str) -> bool:
 def read(name: str, text: str, time_unit: str | None = None) -> Columns:
     """The trace.  Raises InputError on the first row that is not valid."""
     table = csv_table(name, text)
-    _check_titles(table)
+    table.check_titles((_TIME, _PROMPT, _OUTPUT), "a BurstGPT trace")
     models = Models()
     parsers: dict[str, Parser] = {_TIME: times, _PROMPT: LENGTHS_OR_NONE, _OUTPUT: LENGTHS_OR_NONE}
     if _MODEL in table.header:
@@ -65,10 +64,3 @@ def read(name: str, text: str, time_unit: str | None = None) -> Columns:
             *table.note_ignored(parsers),
         ),
     )
-
-
-def _check_titles(table: Table) -> None:
-    for title in (_TIME, _PROMPT, _OUTPUT):
-        if title not in table.header:
-            reason = f"no column {title!r}, which a BurstGPT trace has{nearest(title, listed(table.header))}"
-            raise table.fail(table.header_row, reason)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from batchwright.errors import InputError
 from batchwright.request import LONGEST
 from batchwright.workload.columns import GREATEST
 
@@ -70,7 +71,10 @@ CLIENTS: Final = Whole(0, GREATEST)
 
 
 def times(cells: Sequence[str]) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
-    """Numbers of at least 0, in whatever unit.  Whole ones stay exact: nanoseconds since 1970 do."""
+    """Numbers of at least 0, in whatever unit.  Whole ones stay exact: nanoseconds since 1970 do.
+
+    Raises BadCell.
+    """
     counts = _convert(cells, _WHOLE_CHARS, int)
     if counts is not None and min(counts) >= 0 and max(counts) < _GREATEST_COUNT:
         return np.array(counts, np.int64)
@@ -88,6 +92,11 @@ def _first_bad_time(cells: Sequence[str]) -> BadCell:
         if values[0] < 0 or not isfinite(values[0]):
             return BadCell(index, f"{shown(cell)}, which is no time; give a finite number of at least 0")
     raise AssertionError("a column was refused, but each of its cells is good")
+
+
+def row_error(name: str, row: int, reason: str) -> InputError:
+    """The error for one row of the file `name`."""
+    return InputError(f"{name}: row {row}: {reason}")
 
 
 def shown(cell: str) -> str:

@@ -21,7 +21,6 @@ Squared CV of scaled Gamma gaps: they are Dirichlet(a, ..., a).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import exp, lgamma, log
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -29,12 +28,11 @@ import numpy as np
 from batchwright.errors import InputError
 from batchwright.workload.clients import ClientModel, Histogram, Window
 from batchwright.workload.columns import Floats, Ints
+from batchwright.workload.gaps import weibull_shape
 
 _NEAR_BOUND: Final = 0.95  # of the greatest CV^2 that n gaps can have
 _NANO: Final = 1_000_000_000
 _MEDIA: Final = ("image", "audio", "video")
-_SHAPES: Final = (0.02, 200.0)  # of a Weibull law: CV from 1e12 to 0.006
-_HALVINGS: Final = 60
 
 
 class Sent(NamedTuple):
@@ -83,22 +81,11 @@ def _gaps(random: np.random.Generator, window: Window, count: int) -> Floats:
     gaps = (
         random.standard_gamma(1 / needed, count)
         if window.law == "Gamma"
-        else (random.weibull(weibull_shape(needed), count))
+        else random.weibull(weibull_shape(needed), count)
     )
     if not gaps.sum():  # every one below the least float
         gaps[random.integers(count)] = 1.0
     return gaps
-
-
-def weibull_shape(squared_cv: float) -> float:
-    """The shape of the Weibull law with this squared CV, to 15 digits, by bisection."""
-    low, high = map(log, _SHAPES)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        k = exp(middle)
-        is_wider = lgamma(1 + 2 / k) - 2 * lgamma(1 + 1 / k) > log(1 + squared_cv)
-        low, high = (middle, high) if is_wider else (low, middle)
-    return exp(low)
 
 
 def _lengths(random: np.random.Generator, client: ClientModel, start: float, count: int) -> tuple[Ints, Ints]:

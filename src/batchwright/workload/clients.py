@@ -121,12 +121,16 @@ def _files(path: str) -> Iterator[tuple[str, bytes]]:
         raise InputError(f"{path}: is no folder or tar of ServeGen client models; give one")
     try:
         with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as archive:
-            for member in archive:
-                content = archive.extractfile(member) if member.isfile() else None
-                if content is not None and _NAME.fullmatch(PurePosixPath(member.name).name):
-                    yield member.name, content.read()
+            yield from _members(archive)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise InputError(f"{path}: the tar is damaged or cut short ({error}); fetch it again") from None
+
+
+def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
+    for member in archive:
+        content = archive.extractfile(member) if member.isfile() else None
+        if content is not None and _NAME.fullmatch(PurePosixPath(member.name).name):
+            yield member.name, content.read()
 
 
 def _by_client(path: str, files: Mapping[str, bytes]) -> dict[int, dict[str, tuple[str, bytes]]]:

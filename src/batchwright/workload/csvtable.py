@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from batchwright.errors import InputError
-from batchwright.workload.cells import shown
+from batchwright.workload.cells import row_error, shown
 from batchwright.workload.table import PIECE, Piece, Table
 
 _Record = tuple[int, list[str]]  # its line in the file, its cells
@@ -54,14 +54,14 @@ class _CsvText:
         for row, cells in islice(self._lines(), 1, None):
             if len(cells) != width:
                 wanted = f"the header has {width}; the row may be cut short or hold a stray comma"
-                raise self._fail(row, f"{len(cells)} fields, but {wanted}")
+                raise row_error(self.name, row, f"{len(cells)} fields, but {wanted}")
             yield row, cells
 
     def _check_titles(self) -> None:
         for title in self.header:
             if self.header.count(title) > 1:
                 reason = f"the column {shown(title)} is there twice; remove or rename one"
-                raise self._fail(self.header_row, reason)
+                raise row_error(self.name, self.header_row, reason)
 
     def _lines(self) -> Iterator[_Record]:
         """Each record with the line that it starts on, header included, blank lines left out."""
@@ -73,7 +73,4 @@ class _CsvText:
                     yield row, cells
                 row = reader.line_num + 1
         except csv.Error as error:
-            raise self._fail(row, f"is not CSV ({error}); check its quotes") from None
-
-    def _fail(self, row: int, reason: str) -> InputError:
-        return InputError(f"{self.name}: row {row}: {reason}")
+            raise row_error(self.name, row, f"is not CSV ({error}); check its quotes") from None

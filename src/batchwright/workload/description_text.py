@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
+from batchwright.plain_table import plain_table, table_text
 from batchwright.workload.description import BATCH_SIZES, Arrivals, Description, Lengths, Reuse
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def text(found: Description) -> str:
     lines = [_title(found), *(line for note in found.notes for line in _note(note)), ""]
     if found.arrivals is not None:
         lines += [*_arrivals(found.arrivals), ""]
-    lines += [*_table(found), "", *_histograms(found), ""]
+    lines += [table_text(_rows(found), WIDTH), "", *_histograms(found), ""]
     if found.reuse is not None:
         lines += [*_reuse(found.reuse), ""]
     if found.clients is not None:
@@ -67,19 +67,8 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_LEVELS[0 if not value else max(1, round(value / most * steps))] for value in values)
 
 
-def _table(found: Description) -> list[str]:
-    from rich.console import Console
-
-    out = StringIO()
-    Console(file=out, width=WIDTH, color_system=None).print(_rows(found))
-    return [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
-
-
 def _rows(found: Description) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = plain_table(show_edge=False)
     table.add_column("tokens")
     for title in ("mean", "P50", "P90", "P95", "P99", "max"):
         table.add_column(title, justify="right")

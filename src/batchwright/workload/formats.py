@@ -70,7 +70,7 @@ def read_trace(
 def _read_text(path: str, text: str, asked: Mapping[str, str] | None, time_unit: str | None) -> Columns:
     start = text.lstrip()
     if sharegpt.matches(start):
-        sharegpt.refuse(path, start)
+        sharegpt.refuse(path)
     first_line = start.partition("\n")[0]
     reader = next((format for format in FORMATS if format.matches(first_line)), None)
     if reader is not None and asked is None:

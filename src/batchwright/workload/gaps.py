@@ -25,33 +25,40 @@ from batchwright.workload.laws import Random, Seconds, seconds_of
 from batchwright.workload.streams import rounded, sum_gaps
 
 _HALVINGS: Final = 100
+_SHAPES: Final = (0.02, 200.0)  # of a Weibull law: CV from 1e12 to 0.006
 _MOST_PHASES: Final = 10_000_000
 
 
 def poisson_arrivals(random: Random, count: int, rate: float) -> Floats:
+    """Exponential gaps.  Raises InputError, as all here, on a load of over ten years."""
     return sum_gaps(random.exponential(1 / rate, count - 1))
 
 
 def gamma_arrivals(random: Random, count: int, rate: float, cv: float) -> Floats:
+    """Gamma gaps with the coefficient of variation `cv`."""
     shape = 1 / cv**2
     return sum_gaps(random.gamma(shape, 1 / (shape * rate), count - 1))
 
 
 def weibull_arrivals(random: Random, count: int, rate: float, shape: float) -> Floats:
+    """Weibull gaps with `shape`."""
     scale = exp(-lgamma(1 + 1 / shape)) / rate
     return sum_gaps(scale * random.weibull(shape, count - 1))
 
 
 def constant_arrivals(count: int, rate: float) -> Floats:
-    """Each rounded by itself, so that no error of the gaps adds up."""
-    sum_gaps(np.full(count - 1, 1 / rate))
+    """Equal gaps; each arrival is rounded by itself, so that no error of the gaps adds up."""
+    sum_gaps(np.full(count - 1, 1 / rate))  # refuses a load that is too long
     return rounded(np.arange(count) / rate)
 
 
 def onoff_arrivals(
     random: Random, phases: Random, count: int, rate_on: float, rate_off: float, on: Seconds, off: Seconds
 ) -> Floats:
-    """`phases`: the stream that the lengths of the phases are drawn from."""
+    """Two rates in turn.  `phases`: the stream that the lengths of the phases are drawn from.
+
+    Raises InputError on too many phases.
+    """
     work = np.concatenate((np.zeros(1), np.cumsum(random.exponential(1.0, count - 1))))
     starts, done, rates = np.zeros(1), np.zeros(1), np.zeros(0)
     while done[-1] <= work[-1]:
@@ -71,6 +78,7 @@ def onoff_arrivals(
 
 
 def diurnal_arrivals(random: Random, count: int, rate: float, peak: float, period: float) -> Floats:
+    """A rate that swings like a cosine, found by bisection of its integral."""
     work = np.concatenate((np.zeros(1), np.cumsum(random.exponential(1.0, count - 1))))
     swing = (peak - 1) * period / (2 * pi)
     low, high = np.maximum(work / rate - swing, 0.0), work / rate + swing
@@ -81,16 +89,12 @@ def diurnal_arrivals(random: Random, count: int, rate: float, peak: float, perio
     return sum_gaps(np.maximum(np.diff(high, prepend=0.0)[1:], 0.0))
 
 
-def weibull_cv(shape: float) -> float:
-    """The CV of a Weibull law."""
-    squared = exp(lgamma(1 + 2 / shape) - 2 * lgamma(1 + 1 / shape)) - 1
-    return float(squared**0.5)
-
-
-def weibull_shape(cv: float) -> float:
-    """The shape of the Weibull law with this CV, which falls as the shape grows."""
-    low, high = log(0.05), log(1000.0)
+def weibull_shape(squared_cv: float) -> float:
+    """The shape of the Weibull law with this squared CV, which falls as the shape grows, to 15 digits."""
+    low, high = map(log, _SHAPES)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if weibull_cv(exp(middle)) > cv else (low, middle)
-    return exp(high)
+        k = exp(middle)
+        is_wider = lgamma(1 + 2 / k) - 2 * lgamma(1 + 1 / k) > log(1 + squared_cv)
+        low, high = (middle, high) if is_wider else (low, middle)
+    return exp(low)

@@ -99,7 +99,7 @@ def weibull(
         raise InputError("weibull takes either cv or shape; give one of the two")
     if cv is not None:
         _check_cv(cv)
-        shape = gaps.weibull_shape(cv)
+        shape = gaps.weibull_shape(cv**2)
     assert shape is not None
     check_number("shape", shape, 0.1, 1000.0)
     form = shape_of(n=n, seed=seed, **rest)

@@ -17,7 +17,7 @@ import numpy as np
 
 from batchwright.errors import InputError, nearest
 from batchwright.request import LONGEST
-from batchwright.workload.cells import listed, shortened
+from batchwright.workload.cells import listed, row_error, shortened
 from batchwright.workload.columns import LONGEST_SPAN, Columns
 from batchwright.workload.jsontable import parse_object
 from batchwright.workload.prefix import gather, wrong_count, wrong_numbers
@@ -187,7 +187,7 @@ class _Reader:
         return chain
 
     def _fail(self, reason: str) -> InputError:
-        return InputError(f"{self.name}: row {self.row}: {reason}")
+        return row_error(self.name, self.row, reason)
 
 
 def _is_time(value: float) -> bool:

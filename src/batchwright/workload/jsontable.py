@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from batchwright.errors import InputError, nearest
-from batchwright.workload.cells import listed, shown
+from batchwright.errors import nearest
+from batchwright.workload.cells import listed, row_error, shown
 from batchwright.workload.table import PIECE, Piece, Table
 
 
@@ -28,11 +28,9 @@ def parse_object(name: str, row: int, line: str) -> dict[str, Any]:
         item = json.loads(line)
     except (ValueError, RecursionError):
         reason = f"{shown(line.strip())} is no whole JSON object; the line may be cut short"
-        raise InputError(f"{name}: row {row}: {reason}") from None
+        raise row_error(name, row, reason) from None
     if not isinstance(item, dict):
-        raise InputError(
-            f"{name}: row {row}: {shown(line.strip())} is no JSON object; write one object per line"
-        )
+        raise row_error(name, row, f"{shown(line.strip())} is no JSON object; write one object per line")
     return item
 
 
@@ -71,18 +69,17 @@ class _JsonLines:
             return
         for key in self.header:
             if key not in item:
-                raise self._fail(row, _lacks(key, item))
+                raise row_error(self.name, row, _lacks(key, item))
         if self._is_all:
             extra = next(key for key in item if key not in self._first)
-            raise self._fail(row, f"has the key {shown(extra)}, unlike row {self.header_row}; {_SAME}")
+            raise row_error(
+                self.name, row, f"has the key {shown(extra)}, unlike row {self.header_row}; {_SAME}"
+            )
 
     def _items(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for row, line in enumerate(io.StringIO(self._text, newline="\n"), 1):
             if line.strip():
                 yield row, parse_object(self.name, row, line)
-
-    def _fail(self, row: int, reason: str) -> InputError:
-        return InputError(f"{self.name}: row {row}: {reason}")
 
 
 _SAME = "give every row the same keys, or say which to read with columns"

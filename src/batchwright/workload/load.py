@@ -156,7 +156,7 @@ class Workload:
         return bootstrap.resampled(self, k) if self.made is None else self.made(self.seed + k)
 
     def head(self, count: int) -> Workload:
-        """The first `count` requests, with the limits that they have here."""
+        """The first `count` requests, with the limits that they have here.  Raises InputError on too many."""
         if not 0 < count <= len(self):
             raise InputError(f"{self.name}: {count} of {len(self)} requests asked for; give 1 to {len(self)}")
         columns, limit = self.columns.head(count), self.token_limit.head(count)

@@ -17,6 +17,7 @@ from inspect import Parameter, signature
 from typing import Any, Final, NoReturn
 
 from batchwright.errors import InputError, nearest
+from batchwright.expressions import expression, literal
 from batchwright.workload import generated
 from batchwright.workload.checks import GREATEST_SEED, check_seed, check_whole
 from batchwright.workload.client_models import servegen
@@ -68,9 +69,8 @@ def load_of(text: str, seed: int = 0) -> Workload:
     Raises InputError on anything else.
     """
     check_seed(seed)
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = expression(text)
+    if tree is None:
         _refuse(text, "is not of the form name(argument=value)")
     load = _load(tree, text, seed)
     name = " ".join(text.split())
@@ -142,7 +142,7 @@ def _value(node: ast.expr, key: str, text: str) -> Any:
     """A number, a law, or a load whose lengths are drawn."""
     if isinstance(node, ast.Call):
         return _law(node, key, text)
-    value = _literal(node)
+    value = literal(node)
     if isinstance(value, str) and key in _FILES:
         return Workload.open(value) if key == "lengths" else value
     if isinstance(value, (int, float)) and key not in _FILES:
@@ -174,20 +174,11 @@ def _law(node: ast.Call, key: str, text: str) -> object:
 
 def _empirical(node: ast.Call, key: str, text: str) -> Empirical:
     """The prompts of a file as `prompt`, its outputs as `output`."""
-    path = _literal(node.args[0]) if len(node.args) == 1 and not node.keywords else None
+    path = literal(node.args[0]) if len(node.args) == 1 and not node.keywords else None
     if not isinstance(path, str) or key not in ("prompt", "output"):
         _refuse(text, "needs empirical('file') as prompt or output; for both together use lengths='file'")
     load = Workload.open(path)
     return Empirical(load.prompt if key == "prompt" else load.output)
-
-
-def _literal(node: ast.expr) -> object:
-    """A number or a text; None for anything else, True and False included."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _literal(node.operand)
-        return -value if isinstance(value, (int, float)) else None
-    value = node.value if isinstance(node, ast.Constant) else None
-    return None if isinstance(value, bool) else value
 
 
 def _listed(names: Iterable[str]) -> str:

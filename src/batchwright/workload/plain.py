@@ -20,7 +20,7 @@ from batchwright.workload.columns import Columns, Floats
 from batchwright.workload.dates import PER_SECOND, dates_like, is_date
 from batchwright.workload.roles import find_titles
 from batchwright.workload.table import Table
-from batchwright.workload.units import UNITS, Unit, refuse_unit, unit_of
+from batchwright.workload.units import UNITS, Unit, asked_unit, refuse_unit
 
 NO_ARRIVALS: Final = "no arrivals in the file: all at once; give --rate for Poisson arrivals"
 
@@ -68,8 +68,7 @@ def _unit(table: Table, clock: str | None, asked: str | None) -> Unit:
         refuse_unit(table.name, asked, f"{clock} holds dates, which have no unit")
         return Unit(PER_SECOND, "dates")
     if asked is not None:
-        unit = unit_of(asked)
-        return Unit(unit.per_second, f"{unit.words}, as given")
+        return asked_unit(asked, "s")
     suffix = clock.lower().rpartition("_")[2] if "_" in clock else ""
     if suffix in UNITS:
         return UNITS[suffix]

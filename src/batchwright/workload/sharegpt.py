@@ -18,7 +18,7 @@ def matches(text: str) -> bool:
     return start.startswith(("[", "{")) and '"conversations"' in start
 
 
-def refuse(name: str, text: str, time_unit: str | None = None) -> NoReturn:
+def refuse(name: str) -> NoReturn:
     """Raises InputError that says what to do."""
     raise InputError(
         f"{name}: holds ShareGPT conversations, which are text without token counts; count them with your "

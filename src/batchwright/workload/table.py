@@ -7,7 +7,7 @@ A row is named as its reader counts it: by line where the file has lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from batchwright.errors import InputError
-from batchwright.workload.cells import BadCell, Parser, listed, shown
+from batchwright.errors import InputError, nearest
+from batchwright.workload.cells import BadCell, Parser, listed, row_error, shown
 from batchwright.workload.columns import LONGEST_SPAN, Floats
 
 PIECE: Final = 16384  # rows that are text at once
@@ -63,6 +63,13 @@ class Table:
             raise self._wrong_time(title, index, arrival[index] > LONGEST_SPAN)
         return arrival
 
+    def check_titles(self, titles: Iterable[str], kind: str) -> None:
+        """Raises InputError if the header lacks one of `titles`, which `kind` ("an Azure trace") has."""
+        for title in titles:
+            if title not in self.header:
+                reason = f"no column {title!r}, which {kind} has{nearest(title, listed(self.header))}"
+                raise self.fail(self.header_row, reason)
+
     def note_ignored(self, used: Mapping[str, object]) -> list[str]:
         """A note that names the columns that nobody reads; none if all are used."""
         ignored = [title for title in self.header if title not in used]
@@ -70,7 +77,7 @@ class Table:
 
     def fail(self, row: int | None, reason: str) -> InputError:
         """The error for one row of the file, or for all of it."""
-        return InputError(f"{self.name}: {reason}" if row is None else f"{self.name}: row {row}: {reason}")
+        return InputError(f"{self.name}: {reason}") if row is None else row_error(self.name, row, reason)
 
     def _wrong_time(self, title: str, index: int, is_far: bool) -> InputError:
         """The row at `index` is never the first, whose time is 0."""

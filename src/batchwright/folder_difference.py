@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import hypot, nan
-from typing import Any, Final, Literal
+from math import hypot, isnan, nan
+from typing import Any, Literal
 
 from batchwright.errors import InputError
-from batchwright.estimates import SPREADS
 from batchwright.interval import Interval, around, bootstrap_interval, paired_interval, t_interval
-from batchwright.metrics import STATISTICS
-from batchwright.report_json import NAMES
+from batchwright.metrics import number
+from batchwright.report_json import METRICS, key_of
 from batchwright.run_folder import RunFolder
 
 Pairing = Literal["paired by request", "paired by load", "not paired"]
-METRICS: Final = [*NAMES.values(), *(f"{name}.{statistic}" for name in SPREADS for statistic in STATISTICS)]
 
 
 @dataclass(frozen=True)
@@ -105,12 +103,12 @@ class FolderDifference:
 
     def _rows(self, names: tuple[str, str]) -> dict[str, dict[str, float | None]]:
         rows = {}
-        for metric in METRICS:
+        for metric in map(key_of, METRICS):
             a, b = self.values(names, metric)
-            if a == a and b == b:  # both apply
+            if not (isnan(a) or isnan(b)):
                 found = self.difference(names, metric)
-                ends = (found.low, found.high) if found.is_known else (None, None)
-                rows[metric] = {"a": a, "b": b, "difference": found.value, "low": ends[0], "high": ends[1]}
+                low, high = number(found.low), number(found.high)
+                rows[metric] = {"a": a, "b": b, "difference": found.value, "low": low, "high": high}
         return rows
 
 

@@ -1,0 +1,65 @@
+"""What limits leave open, settled once for all policies, from the cost and the loads.
+
+    num_kv_blocks   what the memory of a roofline's GPUs holds; else memory is not modelled
+    max_model_len   the longest prompt + `max_tokens` of the loads, at most what a roofline's model allows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from batchwright.cost import CostModel, Hosted, Roofline
+from batchwright.errors import LimitError
+from batchwright.limits import Limits
+from batchwright.workload import Workload
+
+
+def settle(limits: Limits, cost: CostModel, loads: Workload | Iterable[Workload]) -> Limits:
+    """Fill in what `limits` leaves open; `loads` are made one at a time, and only if they are needed.
+
+    Raises LimitError if `max_model_len` is over what the model allows, or does not fit the blocks.
+    """
+    if limits.num_kv_blocks is None:
+        limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
+    most = longest_model_len(cost)
+    if limits.max_model_len is None:
+        needed = needed_model_len((loads,) if isinstance(loads, Workload) else loads)
+        limits = replace(limits, max_model_len=needed if most is None else min(needed, most))
+    else:
+        check_model_len(limits.max_model_len, most)
+    return limits
+
+
+def needed_model_len(loads: Iterable[Workload]) -> int:
+    """The longest prompt + `max_tokens` of the loads, in tokens."""
+    return max(int((load.prompt + load.max_tokens).max()) for load in loads)
+
+
+def longest_model_len(cost: CostModel) -> int | None:
+    """`max_position_embeddings` of the model of `cost`; None if it has none."""
+    device = device_of(cost)
+    return device.model.max_position_embeddings if isinstance(device, Roofline) else None
+
+
+def check_model_len(given: int, most: int | None) -> None:
+    """Raises LimitError if `max_model_len` is over what the model allows."""
+    if most is not None and given > most:
+        raise LimitError(
+            f"max_model_len {given} is over max_position_embeddings {most} of the model; lower it"
+        )
+
+
+def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = 0.92) -> int | None:
+    """KV blocks of the GPUs of `cost`; None if it has none."""
+    device = device_of(cost)
+    if not isinstance(device, Roofline):
+        return None
+    return device.num_kv_blocks(
+        gpu_memory_utilization, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs
+    )
+
+
+def device_of(cost: CostModel) -> CostModel:
+    """The model of the device, without its host."""
+    return cost.cost if isinstance(cost, Hosted) else cost
