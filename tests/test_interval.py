@@ -25,6 +25,7 @@ from batchwright.interval import (
     t_interval,
     warm_up,
 )
+from batchwright.metrics import statistic
 from strategies import for_every_seed
 
 NAN = float("nan")
@@ -135,6 +136,33 @@ def test_the_interval_covers_the_wait_in_a_queue() -> None:
     mean, p95 = 0.8 / 0.2, math.log(0.8 / 0.05) / 0.2  # of M/M/1: P(wait > t) = load exp(-(1 - load) t)
     assert 0.90 <= coverage(waits(30_000, 0.8), mean, repeats=200) <= 0.985
     assert 0.88 <= coverage(waits(30_000, 0.8), p95, "p95", repeats=200) <= 0.985
+
+
+@pytest.mark.parametrize("name", ["mean", "p90", "p99"])
+def test_ten_short_loads_hold_the_mean_of_such_loads_though_one_does_not(name: str) -> None:
+    make, random = waits(500, 0.8), np.random.default_rng(7)
+    runs = [make(random) for _ in range(4000)]
+    values = [statistic(run, name) for run in runs]
+    truth = float(np.mean(values))
+    many = [t_interval(values[i : i + 10]) for i in range(0, len(values), 10)]
+    assert 0.86 <= np.mean([found.low <= truth <= found.high for found in many]) <= 0.98
+    if name != "p99":  # 50 requests a section have none beyond it
+        one = [series_interval(run, name) for run in runs[:500]]
+        assert np.mean([found.low <= truth <= found.high for found in one]) < 0.86
+
+
+def test_two_that_are_alike_in_law_are_seldom_told_apart() -> None:
+    random = np.random.default_rng(8)
+    clear = {"mean": 0, "p50": 0, "p90": 0, "p99": 0}
+    for _ in range(150):
+        queue = waits(1999, 0.6)(random)
+        other = random.exponential(1.0, 2000)
+        is_first = random.random(2000) < 0.5  # who is served well is a coin's choice
+        a, b = np.where(is_first, queue, queue + other), np.where(is_first, queue + other, queue)
+        for name in clear:
+            clear[name] += paired_interval(a, b, name).is_clear
+            assert paired_interval(a, a + 0.3 * other, "mean").is_clear
+    assert max(clear.values()) <= 18  # 5 in 100 are 7.5, with a standard error of 2.7
 
 
 def test_neighbours_that_are_alike_widen_the_interval() -> None:
