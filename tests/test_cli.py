@@ -486,7 +486,13 @@ def process(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "batchwright", *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
+
+
+def heed_interrupts() -> None:
+    """Whoever starts the tests in the background lets them, and all below, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_an_interrupted_run_prints_nothing_and_exits_130(tmp_path: Path) -> None:

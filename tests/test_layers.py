@@ -52,6 +52,7 @@ LAYERS: dict[str, set[str]] = {
     "timeline": LEAF | {"log", "cost", "metrics", "pricing"},
     "counts": BASE | {"log", "metrics", "timeline"},
     "gaps": BASE | {"metrics", "timeline"},
+    "step_columns": BASE | {"log", "metrics", "timeline"},
     "simulator": STATE | {"batch", "contract", "cost"},
     "engines": STATE | {"batch", "contract", "policies"},
 }

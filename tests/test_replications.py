@@ -35,6 +35,22 @@ def test_a_made_load_is_made_again_with_other_seeds() -> None:
     assert runs.estimates.interval("vllm", "e2e_s.mean") == t_interval(values)
 
 
+@pytest.mark.parametrize("load", [Workload.open(POISSON), trace()], ids=["made", "trace"])
+def test_the_limits_are_those_that_all_loads_need(load: Workload) -> None:
+    needed = max(int((one.prompt + one.max_tokens).max()) for one in loads(load, 5))
+    assert bw.compare(load, COST, LIMITS, {"orca": "orca(4)"}, repeat=5).limits.max_model_len == needed
+
+
+def test_a_trace_that_cannot_be_resampled_is_refused_before_anything_runs() -> None:
+    load = Workload.from_columns([0.0, np.nan], [5, 5], [3, 3], after=[-1, 0])
+    with pytest.raises(InputError, match="cannot be resampled"):
+        bw.compare(load, COST, LIMITS, {"vllm": must_not_run}, repeat=2)
+
+
+def must_not_run(b: bw.Batch) -> None:
+    raise AssertionError("the policy is asked")
+
+
 def test_a_trace_is_resampled_around_itself() -> None:
     load = trace()
     alone = bw.compare(load, COST, LIMITS, {"vllm": "vllm"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import signal
 import subprocess
@@ -21,6 +23,7 @@ from batchwright.errors import BatchwrightError, InputError
 from batchwright.folder_difference import FolderDifference
 from batchwright.run_folder import RunFolder, check_place
 from batchwright.scenario.keys import Scenario
+from test_cli import heed_interrupts
 
 LOAD = "poisson(n=200, rate=8, prompt=uniform(10, 200), output=uniform(5, 40))"
 
@@ -134,7 +137,9 @@ def test_a_run_that_fails_leaves_the_earlier_one_whole(
 def test_an_interrupted_comparison_exits_130_and_leaves_no_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "batchwright", "compare", "chat(n=200000)", "-o", "a", "--repeat", "50"]
     pipe = subprocess.PIPE
-    started = subprocess.Popen(command, cwd=tmp_path, stderr=pipe, stdout=pipe, text=True)
+    started = subprocess.Popen(
+        command, cwd=tmp_path, stderr=pipe, stdout=pipe, text=True, preexec_fn=heed_interrupts
+    )
     time.sleep(2)
     started.send_signal(signal.SIGINT)
     out, err = started.communicate(timeout=60)
@@ -173,6 +178,21 @@ def test_columns_are_read_as_they_were_written(
         assert found[name].dtype == columns[name].dtype
         np.testing.assert_array_equal(found[name], columns[name])
     assert found["policy"].tolist() == columns["policy"].tolist()
+
+
+def test_csv_is_the_same_in_whatever_pieces_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns_file, "find_spec", lambda name: None)
+    columns = {
+        "policy": np.array(["a,b", 'say "c"', "", "a,b", "d"]),
+        "value": np.array([0.1, np.nan, 2, 1e22, 0]),
+    }
+    whole = write_columns(tmp_path / "whole", columns).read_bytes()
+    monkeypatch.setattr(columns_file, "PIECE", 2)
+    assert write_columns(tmp_path / "parts", columns).read_bytes() == whole
+    rows = [["policy", "value"], ["a,b", "0.1"], ['say "c"', ""], ["", "2.0"], ["a,b", "1e+22"], ["d", "0.0"]]
+    assert list(csv.reader(gzip.decompress(whole).decode().splitlines())) == rows
 
 
 @pytest.mark.parametrize("ending", [".csv.gz", ".parquet"])

@@ -20,6 +20,8 @@ from batchwright.errors import InputError
 
 Columns = Mapping[str, npt.NDArray[Any]]
 PARQUET, CSV = ".parquet", ".csv.gz"
+LEVEL: Final = 4  # of gzip: 9 takes 15 times as long for a tenth less
+PIECE: Final = 50_000  # rows that are text at once
 EXTRA: Final = "install the extra that reads it: pip install 'batchwright[data]'"
 
 
@@ -63,12 +65,13 @@ def _read_parquet(file: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _write_csv(file: Path, columns: Columns) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(_cells(values) for values in columns.values()), strict=True))
-    with file.open("wb") as out, gzip.GzipFile("", "wb", fileobj=out, mtime=0) as packed:
-        packed.write(text.getvalue().encode())
+    count = len(next(iter(columns.values())))
+    with file.open("wb") as out, gzip.GzipFile("", "wb", LEVEL, fileobj=out, mtime=0) as packed:
+        packed.write(f"{','.join(columns)}\n".encode())
+        for start in range(0, count, PIECE):
+            cells = [_cells(values[start : start + PIECE]) for values in columns.values()]
+            rows = map(",".join, zip(*cells, strict=True))
+            packed.write("".join(f"{row}\n" for row in rows).encode())
 
 
 def _read_csv(file: Path) -> dict[str, npt.NDArray[Any]]:
@@ -80,10 +83,22 @@ def _read_csv(file: Path) -> dict[str, npt.NDArray[Any]]:
     return {name: _numbers(cells) for name, cells in zip(names, zip(*rows, strict=True), strict=True)}
 
 
-def _cells(values: npt.NDArray[Any]) -> list[Any]:
-    if values.dtype.kind != "f":
-        return values.tolist()  # type: ignore[no-any-return]
-    return ["" if np.isnan(value) else value for value in values.tolist()]
+def _cells(values: npt.NDArray[Any]) -> list[str]:
+    """The text of each value: of a float, the shortest that gives the same one back."""
+    kind = values.dtype.kind
+    if kind == "f":
+        return ["" if value != value else repr(value) for value in values.tolist()]
+    if kind in "iu":
+        return list(map(str, values.tolist()))
+    different, at = np.unique(values, return_inverse=True)
+    quoted = [_quoted(value) for value in different.tolist()]
+    return [quoted[place] for place in at.tolist()]
+
+
+def _quoted(value: str) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow([value, ""])
+    return text.getvalue()[:-1]
 
 
 def _numbers(cells: Sequence[str]) -> npt.NDArray[Any]:

@@ -16,7 +16,7 @@ from batchwright.limits import Limits
 from batchwright.plain_table import WIDTH, table_text
 from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
-from batchwright.replications import Estimates, check_repeat, loads, method_of, num_loads
+from batchwright.replications import Estimates, check_loads, loads, loads_of_all_lengths, method_of, num_loads
 from batchwright.report import prose, tables
 from batchwright.report_json import as_json
 from batchwright.run import Run
@@ -106,9 +106,9 @@ def compare(
     chosen = DEFAULTS if policies is None else policies
     if not chosen:
         raise InputError("no policy is given; give some by name, or None for static, dynamic and continuous")
-    check_repeat(repeat)
+    check_loads(load, repeat)
     objectives = read_slo(slo) if isinstance(slo, str) else slo
-    settled = settle(limits or Limits(), cost, *loads(load, repeat))
+    settled = settle(limits or Limits(), cost, loads_of_all_lengths(load, repeat))
     made = {name: policy_of(policy) if isinstance(policy, str) else policy for name, policy in chosen.items()}
     return _Comparison(cost, settled, made, objectives, guard).run(load, repeat, progress)
 

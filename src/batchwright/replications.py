@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from math import isnan, nan
 from typing import Final, Literal
 
@@ -36,11 +37,23 @@ def check_repeat(repeat: int) -> None:
         raise InputError(f"repeat is {repeat!r}; give a whole number of 1 to {MOST}")
 
 
+def check_loads(load: Workload, repeat: int) -> None:
+    """Raises InputError unless so many loads can be run, and this one can be repeated."""
+    check_repeat(repeat)
+    if repeat > 1:
+        load.replicate(1)
+
+
 def loads(load: Workload, repeat: int) -> Iterator[Workload]:
     """The load and its replications: `repeat` in all, or so many resamples beside a trace."""
     yield load
     for k in range(1, num_loads(load, repeat)):
         yield load.replicate(k)
+
+
+def loads_of_all_lengths(load: Workload, repeat: int) -> Iterator[Workload]:
+    """Those of `loads` among which is every length: resamples of a trace have no others than it has."""
+    return islice(loads(load, repeat), 1 if load.made is None else None)
 
 
 def num_loads(load: Workload, repeat: int) -> int:

@@ -15,7 +15,6 @@ from batchwright.errors import InputError, nearest
 from batchwright.estimates import SPREADS, estimates, kept_requests
 from batchwright.fairness import Fairness, alone, clients, fairness
 from batchwright.gaps import Gaps, gaps
-from batchwright.history import steps
 from batchwright.interval import Interval, difference, paired_interval, sectioned, series_interval, warm_up
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
@@ -23,6 +22,7 @@ from batchwright.saturation import STEADY, Verdict, saturation
 from batchwright.simulator import Simulator
 from batchwright.slo import Slo
 from batchwright.slots import Slots, slots
+from batchwright.step_columns import step_columns
 from batchwright.summary import Summary as Summary
 from batchwright.summary import summarise
 from batchwright.timeline import Timeline
@@ -118,22 +118,7 @@ class Run:
 
     @cached_property
     def _steps(self) -> dict[str, Numbers]:
-        found = steps(self.log, self.limits.blocks, self.limits.block_size, self.pads)
-        ends = self.timeline.ends
-        begins = np.concatenate(([0.0], ends))[:-1]
-        begins[self.timeline.first] = self.timeline.begins
-        return {
-            "step": np.arange(len(found)),
-            "start_s": begins,
-            "end_s": ends,
-            "prefill_tokens": np.array([step.prefill_tokens for step in found], np.int64),
-            "num_decodes": np.array([step.num_decodes for step in found], np.int64),
-            "running": np.array([step.running for step in found], np.int64),
-            "waiting": np.array([step.waiting for step in found], np.int64),
-            "preempted": np.array([len(step.preempted) for step in found], np.int64),
-            "finished": np.array([len(step.finished) for step in found], np.int64),
-            "free_blocks": np.array([step.free_blocks_sched for step in found], np.int64),
-        }
+        return step_columns(self.timeline, self.limits.blocks, self.limits.block_size)
 
     def saturation(self) -> Verdict:
         """Does its queue grow with the trace?"""

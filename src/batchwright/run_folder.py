@@ -118,8 +118,8 @@ class RunFolder:
 def _stacked(tables: Mapping[str, Mapping[str, npt.NDArray[Any]]]) -> Table:
     """The tables one below the other, with the policy of each row."""
     first = next(iter(tables.values()))
-    names = [np.full(len(next(iter(table.values()))), name) for name, table in tables.items()]
-    stacked: Table = {"policy": np.concatenate(names)}
+    lengths = [len(next(iter(table.values()))) for table in tables.values()]
+    stacked: Table = {"policy": np.repeat(list(tables), lengths)}
     return stacked | {key: np.concatenate([table[key] for table in tables.values()]) for key in first}
 
 

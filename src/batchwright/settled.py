@@ -15,8 +15,8 @@ from batchwright.limits import Limits
 from batchwright.workload import Workload
 
 
-def settle(limits: Limits, cost: CostModel, *loads: Workload) -> Limits:
-    """Fill in what `limits` leaves open.
+def settle(limits: Limits, cost: CostModel, loads: Workload | Iterable[Workload]) -> Limits:
+    """Fill in what `limits` leaves open; `loads` are made one at a time, and only if they are needed.
 
     Raises LimitError if `max_model_len` is over what the model allows, or does not fit the blocks.
     """
@@ -24,7 +24,7 @@ def settle(limits: Limits, cost: CostModel, *loads: Workload) -> Limits:
         limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
     most = longest_model_len(cost)
     if limits.max_model_len is None:
-        needed = needed_model_len(loads)
+        needed = needed_model_len((loads,) if isinstance(loads, Workload) else loads)
         limits = replace(limits, max_model_len=needed if most is None else min(needed, most))
     else:
         check_model_len(limits.max_model_len, most)

@@ -15,10 +15,7 @@ from batchwright.timeline import Timeline
 
 def step_times(run: Run) -> tuple[Numbers, Numbers]:
     """Start and end of every step, in seconds from the first arrival."""
-    ends = run.timeline.ends
-    starts = np.concatenate(([0.0], ends))[:-1]
-    starts[run.timeline.first] = run.timeline.begins
-    return starts, ends
+    return run.timeline.starts, run.timeline.ends
 
 
 def token_times(run: Run) -> list[Numbers]:

@@ -76,6 +76,13 @@ class Timeline:
         return begins
 
     @property
+    def starts(self) -> Numbers:
+        """The start of every step, in seconds."""
+        starts = np.concatenate(([0.0], self.ends))[:-1]
+        starts[self.first] = self.begins
+        return starts
+
+    @property
     def busy(self) -> Numbers:
         """Seconds of every stretch."""
         return self.times - self.begins

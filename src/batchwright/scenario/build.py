@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from batchwright.limits import Limits
 from batchwright.policies import Static
 from batchwright.policies import policies as policies_of
 from batchwright.policies import policy as policy_of
-from batchwright.replications import check_repeat, loads
+from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
@@ -184,10 +185,13 @@ def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits
     limits, kv_note = _kv(scenario, cost, limits)
     if scenario.max_model_len is not None:
         check_model_len(scenario.max_model_len, longest_model_len(cost))
-    all_loads = list(loads(load, scenario.repeat))
-    limits = settle(replace(limits, max_model_len=scenario.max_model_len), cost, *all_loads)
-    length_notes = [] if scenario.max_model_len is not None else [_model_len_note(limits.longest, all_loads)]
-    return limits, [*notes, kv_note, *length_notes]
+    limits = replace(limits, max_model_len=scenario.max_model_len)
+    check_loads(load, scenario.repeat)
+    limits = settle(limits, cost, loads_of_all_lengths(load, scenario.repeat))
+    if scenario.max_model_len is not None:
+        return limits, [*notes, kv_note]
+    length_note = _model_len_note(limits.longest, loads_of_all_lengths(load, scenario.repeat))
+    return limits, [*notes, kv_note, length_note]
 
 
 def _batch_size(scenario: Scenario, cost: CostModel) -> tuple[int, int, list[str]]:
@@ -211,7 +215,7 @@ def _is_large(gpu: hardware.Gpu) -> bool:
     return gpu.memory_bytes >= LARGE_GPU and not gpu.name.startswith("A100")
 
 
-def _model_len_note(longest: int, all_loads: list[Workload]) -> str:
+def _model_len_note(longest: int, all_loads: Iterable[Workload]) -> str:
     needed = needed_model_len(all_loads)
     if longest >= needed:
         return f"max_model_len is {longest}, which the workload needs"
