@@ -390,6 +390,8 @@ def _sum_of_greater(a: float, a_step: float, b: float, b_step: float, steps: int
 
 
 def _checked(value: object, step: Step, most: float = GREATEST) -> float:
+    if type(value) is float and 0.0 < value <= most:  # a protocol is slow to check
+        return value
     seconds = float(value) if isinstance(value, SupportsFloat) else 0.0
     if 0.0 < seconds <= most:
         return seconds

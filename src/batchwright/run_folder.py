@@ -16,10 +16,10 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from batchwright.errors import InputError, nearest
 from batchwright.run import Run
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.text import as_yaml, moved
+from batchwright.step_columns import step_columns
 from batchwright.version import __version__
 
 CONFIG: Final = "config.yaml"
@@ -60,10 +61,25 @@ def write(
         config = f"# batchwright {__version__}\n{as_yaml(moved(scenario, folder))}"
         (part / CONFIG).write_text(config, encoding="utf-8")
         (part / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        write_columns(part / "requests", _stacked({name: run.requests() for name, run in runs.items()}))
-        write_columns(part / "steps", _stacked({name: run.steps() for name, run in runs.items()}))
+        write_columns(part / "requests", *_tables(runs, Run.requests))
+        write_columns(part / "steps", *_tables(runs, _steps))
         if all(run.load.client is not None for run in runs.values()):
-            write_columns(part / "clients", _stacked({name: run.clients() for name, run in runs.items()}))
+            write_columns(part / "clients", *_tables(runs, Run.clients))
+
+
+def _tables(runs: Mapping[str, Run], columns_of: Callable[[Run], Table]) -> list[Callable[[], Table]]:
+    """Per run, a function that makes its columns, with the policy before them."""
+    return [partial(_labelled, name, run, columns_of) for name, run in runs.items()]
+
+
+def _labelled(name: str, run: Run, columns_of: Callable[[Run], Table]) -> Table:
+    columns = columns_of(run)
+    return {"policy": np.repeat(name, len(next(iter(columns.values())))), **columns}
+
+
+def _steps(run: Run) -> Table:
+    """Made anew, so that they do not stay: there may be millions."""
+    return step_columns(run.timeline, run.limits.blocks, run.limits.block_size)
 
 
 @dataclass(frozen=True)
@@ -113,14 +129,6 @@ class RunFolder:
     @cached_property
     def _requests(self) -> Table:
         return read_columns(self.folder / "requests")
-
-
-def _stacked(tables: Mapping[str, Mapping[str, npt.NDArray[Any]]]) -> Table:
-    """The tables one below the other, with the policy of each row."""
-    first = next(iter(tables.values()))
-    lengths = [len(next(iter(table.values()))) for table in tables.values()]
-    stacked: Table = {"policy": np.repeat(list(tables), lengths)}
-    return stacked | {key: np.concatenate([table[key] for table in tables.values()]) for key in first}
 
 
 @contextmanager
