@@ -77,13 +77,16 @@ class Workload:
 
         `max_tokens`: the limit that clients send.  None: the trace's own where it has one, else
         its greatest output.  A number cuts longer outputs.  "exact" is an oracle.
-        `seed`: of a load whose text does not say one.  `columns`, `time_unit`: which columns of a
+        `seed`: of a load whose text does not say one, and of what is drawn from a trace: its
+        resamples, and arrivals for lengths without any.  `columns`, `time_unit`: which columns of a
         trace mean what, and the unit of its times, where that cannot be told.
         Raises InputError, with file and row, on a trace that is not whole and valid.
         """
+        from batchwright.workload.checks import check_seed
         from batchwright.workload.formats import read_trace
         from batchwright.workload.load_text import NAMES, is_load, load_of
 
+        check_seed(seed)
         name = os.fspath(path)
         if is_load(name) and not os.path.isfile(name):
             load = load_of(name, seed)
@@ -91,7 +94,7 @@ class Workload:
         found = read_trace(name, NAMES, columns=columns, time_unit=time_unit, seed=seed)
         if isinstance(found, Workload):
             return found if max_tokens is None else found.with_max_tokens(max_tokens)
-        return cls(os.path.basename(name), found, token_limit(found, max_tokens))
+        return cls(os.path.basename(name), found, token_limit(found, max_tokens), seed=seed)
 
     @classmethod
     def from_columns(
@@ -145,8 +148,8 @@ class Workload:
         """The `k`-th repetition of a chance load, the same each time; 0 is this one.
 
         A load that is made is made with `seed` + k.  A trace is resampled: blocks of about sqrt(n)
-        consecutive requests, with their gaps.  Raises InputError where requests follow others and
-        are not made.
+        consecutive requests, with their gaps, drawn by `seed` and k.  Raises InputError where requests
+        follow others and are not made.
         """
         if k == 0:
             return self
