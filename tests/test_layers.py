@@ -66,6 +66,7 @@ RANKS: list[set[str]] = [
     {"article", "published"},
     {"theory_report"},
     {"scenario"},
+    {"run_summary"},
     {"run_folder"},
     {"run_difference"},
     {"cli", "server"},

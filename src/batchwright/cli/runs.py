@@ -31,12 +31,10 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.width = max(console.width, NARROWEST)
-    console.print(f"A is {a}, B is {b}; {found.pairing}")
-    for line in _settings(found):
-        console.print(line)
-    for names in pairs:
-        console.print(_table(found, names))
-    console.print(CLEAR)
+    parts = [f"A is {a}, B is {b}; {found.pairing}", *_settings(found)]
+    tables = [_table(found, names) for names in pairs]  # all of it, or an error alone
+    for part in (*parts, *tables, CLEAR):
+        console.print(part)
 
 
 def _settings(found: FolderDifference) -> list[str]:
