@@ -16,6 +16,8 @@ def write_whole(file: Path, content: str | bytes, force: bool = False) -> None:
     """
     if not force and file.exists():
         raise InputError(f"{file}: is there already; give another name, or --force to replace it")
+    if file.exists() and not file.is_file():
+        raise InputError(f"{file}: is no file, and cannot be written; give another name")
     data = content.encode() if isinstance(content, str) else content
     try:
         handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)

@@ -89,6 +89,8 @@ class Workload:
         check_seed(seed)
         name = os.fspath(path)
         if is_load(name) and not os.path.isfile(name):
+            if columns is not None or time_unit is not None:
+                raise InputError(f"{name}: is made, not read; leave out columns and time_unit")
             load = load_of(name, seed)
             return load if max_tokens is None else load.with_max_tokens(max_tokens)
         found = read_trace(name, NAMES, columns=columns, time_unit=time_unit, seed=seed)
