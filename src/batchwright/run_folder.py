@@ -29,6 +29,7 @@ import numpy.typing as npt
 from batchwright.columns_file import read_columns, write_columns
 from batchwright.errors import InputError, nearest
 from batchwright.estimates import SPREADS
+from batchwright.files import check_free
 from batchwright.run import Run
 from batchwright.run_summary import AGAIN, checked
 from batchwright.scenario.keys import Scenario
@@ -47,8 +48,7 @@ def check_place(folder: Path, force: bool) -> None:
     if not folder.exists():
         _check_parent(folder)
         return
-    if not force:
-        raise InputError(f"{folder}: is there already; give another name, or --force to replace it")
+    check_free(folder, force)
     if not (folder / SUMMARY).is_file():
         raise InputError(f"{folder}: is no run folder, so it is not replaced; give another name")
 

@@ -25,7 +25,7 @@ from batchwright.export import (
     vllm_bench_result,
 )
 from batchwright.export.perfetto import MOST
-from batchwright.files import write_whole
+from batchwright.files import check_free, write_whole
 from batchwright.run import Run
 from batchwright.scenario.build import DEFAULT_TP, Prepared, prepare
 from batchwright.scenario.keys import Scenario
@@ -65,8 +65,7 @@ def export(scenario: Scenario, settings: Settings) -> None:
         raise InputError(f"{settings.output}: is a folder; give the name of a file in it")
     written, notes = maker(scenario, settings)
     for path in written:
-        if path.exists() and not settings.force:
-            raise InputError(f"{path}: is there already; give another name, or --force to replace it")
+        check_free(path, settings.force)
     for path, text in written.items():
         write_whole(path, text, settings.force)
     files = [str(path) for path in written]
