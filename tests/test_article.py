@@ -22,6 +22,8 @@ from batchwright.cost import Constant
 from batchwright.interval import Interval
 from strategies import for_every_seed
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 ROOT = Path(__file__).resolve().parent.parent
 KEY = re.compile(r"^\| `([\w.]+)` \|", re.MULTILINE)
 

@@ -22,6 +22,8 @@ from batchwright.workload.description import BATCH_SIZES, describe
 from batchwright.workload.description_text import WIDTH, bar, sparkline, text
 from batchwright.workload.longest import expected_longest, stretch
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 DATA = Path(__file__).parent / "data"
 TRACES = Path(__file__).parents[2] / "shared" / "data" / "traces"
 small = st.lists(st.integers(1, 60), min_size=1, max_size=5)

@@ -1,10 +1,10 @@
 """What the documentation shows is run, and what it lists is complete.
 
-    ```python     executed; the blocks of a page share one namespace
-    ```text       right after a ```python block: exactly what that block prints
-    ```console    `$ batchwright ...` and `$ python -m batchwright...` are run and their output,
-                  errors included, is compared; a line `...` stands for any lines.
-                  `$ cat FILE` shows a file, or makes it; `$ echo $?` is the exit status before
+```python     executed; the blocks of a page share one namespace
+```text       right after a ```python block: exactly what that block prints
+```console    `$ batchwright ...` and `$ python -m batchwright...` are run and their output,
+              errors included, is compared; a line `...` stands for any lines.
+              `$ cat FILE` shows a file, or makes it; `$ echo $?` is the exit status before
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ COLOURS = {"FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TERMINAL_WIDTH"}  # th
 PYTHON = shlex.quote(sys.executable)
 RUNNABLE = {"batchwright": f"{PYTHON} -m batchwright", "python": PYTHON}
 
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+LONG_PAGES = ("article.md", "published.md")  # many runs of what other pages run once
+every_page = pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.pure] * (page.name in LONG_PAGES)) for page in PAGES],
+    ids=lambda page: page.name,
+)
 
 
 @dataclass(frozen=True)

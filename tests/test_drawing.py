@@ -17,6 +17,8 @@ from batchwright.workload import Workload, chat
 from strategies import for_every_seed
 from test_run import case, every_policy, steps_of
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 WIDE = 100_000
 
 

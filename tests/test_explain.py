@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 import batchwright as bw
 from batchwright.explain import PARTS, SMALL, paragraph
@@ -13,6 +14,8 @@ from batchwright.run import Run
 from batchwright.workload import Workload
 from strategies import for_every_seed
 from test_run import POLICIES, case
+
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
 
 COST = bw.Constant(0.025)
 

@@ -30,6 +30,8 @@ from batchwright.workload import Workload, chat
 from strategies import for_every_seed
 from test_run import case, every_policy
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 
 def strict(text: str) -> Any:
     """JSON without NaN and Infinity, which are none."""

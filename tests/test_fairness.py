@@ -16,6 +16,8 @@ from batchwright.run import Run
 from batchwright.workload import Workload
 from strategies import for_every_seed
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 LINEAR = bw.Linear(0.01, 1e-4, 1e-4, 1e-6, 1e-9)
 same_every_time = settings(derandomize=True, deadline=None, database=None)
 positive = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=30)

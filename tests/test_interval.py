@@ -28,6 +28,8 @@ from batchwright.interval import (
 from batchwright.metrics import statistic
 from strategies import for_every_seed
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 NAN = float("nan")
 seconds = st.floats(0.0, 1e6)
 same_every_time = settings(derandomize=True, deadline=None, database=None)

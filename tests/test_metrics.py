@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from batchwright.metrics import NOTHING, STATISTICS, Spread, spread, statistic, tpot
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 NAN = float("nan")
 seconds = st.floats(0.0, 1e6)
 samples = st.lists(seconds, min_size=1, max_size=60)

@@ -17,6 +17,8 @@ from test_history import holds, pauses
 from test_run import case, every_policy, steps_of
 from test_ticks import run_of
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 
 def expected(run: Run) -> dict[int, str]:
     """The characters of every request, step by step."""

@@ -1,12 +1,13 @@
 """What holds for every workload: the clock is the reference loop, however the simulator is driven.
 
-Each property holds for 200 workloads, and for 2,000 with `-m long`.
+Each property holds for 100 workloads, those beside the reference loop for 200; all for 2,000 with `-m long`.
 """
 
 from __future__ import annotations
 
 import runpy
 from collections.abc import Callable, Iterator
+from functools import partial
 from inspect import Parameter, Signature, signature
 from itertools import accumulate
 from math import inf, nextafter
@@ -40,8 +41,8 @@ COLUMNS = ("steps", "taken", "freed", "chunks", "held", "paused", *STAY)
 SECONDS = ("times", "first_token", "finished")
 
 
-def for_many_seeds(test: Property) -> Property:
-    """Run a property on 200 seeds, and on 2,000 with `-m long`."""
+def for_seeds(usual: int, test: Property) -> Property:
+    """Run a property on `usual` seeds, and on 2,000 with `-m long`."""
 
     def run(examples: int, **arguments: Any) -> None:
         for_every_seed(examples)(test)(**arguments)
@@ -51,9 +52,11 @@ def for_many_seeds(test: Property) -> Property:
     run.__signature__ = Signature(  # type: ignore[attr-defined]
         [Parameter(name, Parameter.KEYWORD_ONLY) for name in names]
     )
-    return pytest.mark.parametrize("examples", [200, pytest.param(2_000, marks=pytest.mark.long)])(run)
+    return pytest.mark.parametrize("examples", [usual, pytest.param(2_000, marks=pytest.mark.long)])(run)
 
 
+for_many_seeds = partial(for_seeds, 100)
+for_more_seeds = partial(for_seeds, 200)  # where a case is rare
 for_each_policy = pytest.mark.parametrize("name", POLICIES)
 
 
@@ -178,7 +181,7 @@ def assert_replays(load: Load) -> None:
         assert all(second == recorded[tick - 1]["step"] + 1 for tick, second in ends(walked).items())
 
 
-@for_many_seeds
+@for_more_seeds
 def test_vllm_schedules_every_step_as_the_reference_does(seed: int) -> None:
     """Synchronous and asynchronous, skipped and walked."""
     assert_replays(workload(seed))
@@ -199,14 +202,14 @@ def assert_timed(name: str, load: Load) -> None:
         assert times | {"preemptions": r.preemptions} == row
 
 
-@for_many_seeds
+@for_more_seeds
 def test_vllm_takes_the_time_that_the_reference_takes(seed: int) -> None:
     """Synchronous and asynchronous."""
     assert_timed("vllm", timed_workload(seed))
 
 
 @pytest.mark.parametrize("name", ["static", "dynamic", "orca"])
-@for_many_seeds
+@for_more_seeds
 def test_the_other_policies_take_the_time_that_the_reference_takes(seed: int, name: str) -> None:
     assert_timed(name, timed_workload(seed, headroom=True))
 
@@ -228,7 +231,7 @@ COSTS = (
 )
 
 
-@for_many_seeds
+@for_more_seeds
 def test_skipped_steps_give_the_bits_of_walked_ones(seed: int) -> None:
     load, random = real_valued(seed), Random(seed)
     name, cost = drawn(random), random.choice(COSTS)

@@ -19,6 +19,8 @@ from batchwright.step import Step
 from batchwright.theory.lengths import geometric, lognormal, uniform
 from strategies import for_every_seed, requests_of, timed_workload
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 # --- spread and batch size ---------------------------------------------------------------
 
 

@@ -31,6 +31,8 @@ from batchwright.report_json import NAMES, SPREADS
 from batchwright.workload import Workload
 from strategies import for_every_seed
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 LABELS = {"mean": "mean", "p50": "P50", "p90": "P90", "p95": "P95", "p99": "P99"}
 TIMES = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
 ROWS = [

@@ -19,6 +19,8 @@ from batchwright.saturation import NO_VERDICT, SATURATED, STEADY, UNCLEAR, satur
 from batchwright.workload import Workload, closed
 from test_run import case, every_policy
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 COST = bw.Constant(0.025)
 SEATS = bw.Limits(max_num_seqs=16, num_kv_blocks=10_000)
 BLOCKS = bw.Limits(max_num_seqs=256, num_kv_blocks=400, max_model_len=1000)  # enough for 19 requests

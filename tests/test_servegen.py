@@ -17,6 +17,8 @@ from batchwright.workload import Workload
 from batchwright.workload.client_draws import weibull_shape
 from batchwright.workload.client_models import servegen
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 QUIET = {"input_tokens": {}, "output_tokens": {}}
 SHORT = {"input_tokens": {10: 0.5, 30: 0.5}, "output_tokens": {5: 1.0}}
 LONG = {"input_tokens": {1000: 1.0}, "output_tokens": {200: 0.25, 100: 0.75}}

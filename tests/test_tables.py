@@ -18,6 +18,8 @@ from batchwright.request import LONGEST
 from batchwright.workload import Workload
 from batchwright.workload.roles import checked, mapping
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 tokens = st.integers(1, LONGEST)
 ROLES = ("arrival", "prompt", "output", "max_tokens", "priority", "client")
 

@@ -12,6 +12,8 @@ from batchwright.policies import Dynamic, Orca, Static
 from batchwright.theory import dynamic, lengths, static
 from queueing import assert_agrees, poisson, replicate, serve
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 WARM = 500
 
 

@@ -12,6 +12,8 @@ from batchwright.policies import Orca, Static, Vllm
 from batchwright.theory import continuous, gain, lengths, sharing
 from queueing import Served, assert_agrees, poisson, replicate, serve
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 SYNCHRONOUS = Vllm(async_scheduling=False)
 
 

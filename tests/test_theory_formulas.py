@@ -25,6 +25,8 @@ from batchwright.theory.roots import crommelin_roots
 from queueing import assert_agrees, replicate, serve
 from strategies import for_every_seed
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 UNIFORM = lengths.uniform(64, 512)
 
 

@@ -15,6 +15,8 @@ from batchwright.simulator import Simulator
 from batchwright.theory import continuous, lengths, queues
 from queueing import assert_agrees, poisson, replicate, serve
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 WARM = 500
 
 

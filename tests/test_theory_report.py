@@ -19,6 +19,8 @@ from batchwright.theory_report.facts import facts
 from batchwright.theory_report.quantity import WIDTH, plain, quantity, seconds, shown
 from batchwright.theory_report.steps import LinearStep, Regime, linear_step
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 LINEAR = Linear(0.006, 2e-5, 5e-5, 2e-8)
 LOAD = "poisson(rate={rate}, n=4000, prompt=uniform(100, 900), output=uniform(20, 180))"
 

@@ -15,6 +15,8 @@ from batchwright.errors import InputError
 from batchwright.workload import Workload
 from batchwright.workload.reuse import block_reuse, entry_reuse
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 BURSTGPT = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
 5,ChatGPT,472,18,490,Conversation log
 45,ChatGPT,1087,0,1087,API log

@@ -15,6 +15,8 @@ from expansion import token_times
 from strategies import for_every_seed
 from test_run import Case, case, every_policy
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 
 def length_of(found: Case, seed: int) -> float:
     return max(found.simulator.now / (1 + seed % 7), 0.01)

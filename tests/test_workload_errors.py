@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from batchwright.errors import InputError
 from batchwright.workload import Workload
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 AZURE = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
 AZURE += [f"2023-11-16 18:17:{second:02}.5000000,{100 + second},{second + 1}" for second in range(10, 20)]
 PLAIN = ["arrival_ms,prompt,output,max_tokens,priority,client"]

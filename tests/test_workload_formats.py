@@ -16,6 +16,8 @@ from batchwright.errors import InputError
 from batchwright.request import LONGEST
 from batchwright.workload import Workload
 
+pytestmark = pytest.mark.pure  # the layers above the core are pure Python
+
 DATA = Path(__file__).parent / "data"
 TRACES = Path(__file__).parents[2] / "shared" / "data" / "traces"
 

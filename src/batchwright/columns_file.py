@@ -8,7 +8,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -25,15 +26,22 @@ PIECE: Final = 50_000  # rows that are text at once
 EXTRA: Final = "install the extra that reads it: pip install 'batchwright[data]'"
 
 
-def write_columns(stem: Path, columns: Columns) -> Path:
-    """Write `stem`.parquet or `stem`.csv.gz; the path that it got."""
+def write_columns(stem: Path, *tables: Columns | Callable[[], Columns]) -> Path:
+    """Write `tables`, one below the other, as `stem`.parquet or `stem`.csv.gz; the path that it got.
+
+    A table may be a function that makes it, so that the next one is made when this one is written.
+    """
     if find_spec("polars") is not None:
         file = stem.with_name(stem.name + PARQUET)
-        _write_parquet(file, columns)
+        _write_parquet(file, tables)
     else:
         file = stem.with_name(stem.name + CSV)
-        _write_csv(file, columns)
+        _write_csv(file, tables)
     return file
+
+
+def _made(tables: Iterable[Columns | Callable[[], Columns]]) -> Iterator[Columns]:
+    return (table() if callable(table) else table for table in tables)
 
 
 def read_columns(stem: Path) -> dict[str, npt.NDArray[Any]]:
@@ -46,10 +54,11 @@ def read_columns(stem: Path) -> dict[str, npt.NDArray[Any]]:
     raise InputError(f"{stem}: there is neither {parquet.name} nor {text.name}; give a whole run folder")
 
 
-def _write_parquet(file: Path, columns: Columns) -> None:
+def _write_parquet(file: Path, tables: Iterable[Columns | Callable[[], Columns]]) -> None:
     import polars
 
-    polars.DataFrame(dict(columns), nan_to_null=True).write_parquet(file, compression="zstd")
+    frames = [polars.DataFrame(dict(columns), nan_to_null=True) for columns in _made(tables)]
+    polars.concat(frames).write_parquet(file, compression="zstd")
 
 
 def _read_parquet(file: Path) -> dict[str, npt.NDArray[Any]]:
@@ -64,23 +73,30 @@ def _read_parquet(file: Path) -> dict[str, npt.NDArray[Any]]:
     return {name: frame[name].to_numpy() for name in frame.columns}
 
 
-def _write_csv(file: Path, columns: Columns) -> None:
-    count = len(next(iter(columns.values())))
+def _write_csv(file: Path, tables: Iterable[Columns | Callable[[], Columns]]) -> None:
     with file.open("wb") as out, gzip.GzipFile("", "wb", LEVEL, fileobj=out, mtime=0) as packed:
-        packed.write(f"{','.join(columns)}\n".encode())
-        for start in range(0, count, PIECE):
-            cells = [_cells(values[start : start + PIECE]) for values in columns.values()]
-            rows = map(",".join, zip(*cells, strict=True))
-            packed.write("".join(f"{row}\n" for row in rows).encode())
+        for number, columns in enumerate(_made(tables)):
+            if number == 0:
+                packed.write(f"{','.join(columns)}\n".encode())
+            for text in _pieces(columns):
+                packed.write(text.encode())
+
+
+def _pieces(columns: Columns) -> Iterator[str]:
+    count = len(next(iter(columns.values())))
+    for start in range(0, count, PIECE):
+        cells = [_cells(values[start : start + PIECE]) for values in columns.values()]
+        yield "".join(f"{row}\n" for row in map(",".join, zip(*cells, strict=True)))
 
 
 def _read_csv(file: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with gzip.open(file, "rt", encoding="utf-8", newline="") as source:
             names, *rows = csv.reader(source)
-    except (OSError, EOFError, ValueError):
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error):
         raise InputError(f"{file}: is no whole gzipped CSV; run the comparison again") from None
-    return {name: _numbers(cells) for name, cells in zip(names, zip(*rows, strict=True), strict=True)}
+    return {name: _numbers(cells) for name, cells in columns.items()}
 
 
 def _cells(values: npt.NDArray[Any]) -> list[str]:

@@ -27,6 +27,7 @@ from batchwright.workload.streams import rounded, sum_gaps
 _HALVINGS: Final = 100
 _SHAPES: Final = (0.02, 200.0)  # of a Weibull law: CV from 1e12 to 0.006
 _MOST_PHASES: Final = 10_000_000
+_ENOUGH_PHASES: Final = 10_000  # to tell how many more it takes, within a factor of 2
 
 
 def poisson_arrivals(random: Random, count: int, rate: float) -> Floats:
@@ -62,8 +63,10 @@ def onoff_arrivals(
     work = np.concatenate((np.zeros(1), np.cumsum(random.exponential(1.0, count - 1))))
     starts, done, rates = np.zeros(1), np.zeros(1), np.zeros(0)
     while done[-1] <= work[-1]:
-        if len(rates) > _MOST_PHASES:
-            raise InputError(f"{count} requests take over {len(rates)} phases; raise rate_on, or on")
+        known = len(rates)
+        will_be_many = known > _ENOUGH_PHASES and known * work[-1] > 2 * _MOST_PHASES * done[-1]
+        if known > _MOST_PHASES or will_be_many:
+            raise InputError(f"{count} requests take over {_MOST_PHASES} phases; raise rate_on, or on")
         pieces = 64 + len(rates) // 2  # of both kinds, half as many again every time
         lengths = np.empty(2 * pieces)
         lengths[0::2] = seconds_of("on", on, phases, pieces)

@@ -41,7 +41,7 @@ from batchwright.workload.token_limit import MaxTokens, TokenLimit, token_limit
 _CHUNK: Final = 8192  # requests whose numbers are Python objects at once
 
 
-class Spread(NamedTuple):
+class LengthSpread(NamedTuple):
     """Tokens.  Percentiles interpolate linearly between the sorted values."""
 
     mean: float
@@ -89,6 +89,8 @@ class Workload:
         check_seed(seed)
         name = os.fspath(path)
         if is_load(name) and not os.path.isfile(name):
+            if columns is not None or time_unit is not None:
+                raise InputError(f"{name}: is made, not read; leave out columns and time_unit")
             load = load_of(name, seed)
             return load if max_tokens is None else load.with_max_tokens(max_tokens)
         found = read_trace(name, NAMES, columns=columns, time_unit=time_unit, seed=seed)
@@ -326,12 +328,12 @@ class Workload:
         return float(np.diff(self.arrival).std() / (self.span / (len(self) - 1))) if self.span else 0.0
 
     @property
-    def prompt_spread(self) -> Spread:
+    def prompt_spread(self) -> LengthSpread:
         """Of the prompt lengths."""
         return _spread(self.prompt)
 
     @property
-    def output_spread(self) -> Spread:
+    def output_spread(self) -> LengthSpread:
         """Of the output lengths that are served."""
         return _spread(self.output)
 
@@ -387,12 +389,12 @@ def _pace(times: Floats) -> str:
     return f"over {span:.1f} s ({_rate(times):.3g}/s)" if span else "all at once"
 
 
-def _spread(tokens: Ints) -> Spread:
+def _spread(tokens: Ints) -> LengthSpread:
     p50, p99 = np.percentile(tokens, (50, 99))
-    return Spread(float(tokens.mean()), float(p50), float(p99))
+    return LengthSpread(float(tokens.mean()), float(p50), float(p99))
 
 
-def _text(spread: Spread) -> str:
+def _text(spread: LengthSpread) -> str:
     return "/".join(f"{value:.0f}" for value in spread)
 
 
