@@ -48,7 +48,9 @@ def read_columns(stem: Path) -> dict[str, npt.NDArray[Any]]:
 def _write_parquet(file: Path, columns: Columns) -> None:
     import polars
 
-    polars.DataFrame(dict(columns), nan_to_null=True).write_parquet(file, compression="zstd")
+    packed = io.BytesIO()  # written by us, so that a full disk is an OSError
+    polars.DataFrame(dict(columns), nan_to_null=True).write_parquet(packed, compression="zstd")
+    file.write_bytes(packed.getbuffer())
 
 
 def _read_parquet(file: Path) -> dict[str, npt.NDArray[Any]]:
