@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
@@ -114,6 +115,30 @@ def test_a_policy_has_a_name_that_can_be_printed(name: str, refused: Refused) ->
     assert "a policy is called" in said
 
 
+def test_an_error_cannot_steer_the_terminal(refused: Refused) -> None:
+    assert "\\x1b[2J" in refused("compare", "a\x1b[2J")
+    Path("own.py").write_text("def policy(b): raise ValueError('\\x1b[2J')", encoding="utf-8")
+    assert "\\x1b[2J" in refused(*SMALL, "--policy-file", "own.py")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "not enough memory"),
+        (RecursionError(), "nested too deeply"),
+        (OSError(13, "Permission denied", "a/b"), "a/b: cannot be used (Permission denied)"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line(
+    error: BaseException, said: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr("batchwright.cli.app.run", fails)
+    assert said in refused("version")
+
+
 # --- flags ------------------------------------------------------------------------------------
 
 
@@ -126,7 +151,7 @@ def test_a_policy_has_a_name_that_can_be_printed(name: str, refused: Refused) ->
         (("compare", "poisson(n=9)", "--columns", "prompt=in,output=out"), "is made, not read"),
         (("theory", "chat", "--cost", "constant(1e-300)"), "at least 1e-12"),
         (("theory", "chat", "--cost", "linear(base=1e-300)"), "at least 1e-12"),
-        (("article", "--seeds", "100000000"), "at most 10000"),
+        (("article", "--seeds", "100000000"), "give at most 10000"),
         (("export", "chat", "--format", "mooncake", "-o", "a", "--policy", "vllm"), "leave out --policy"),
         (
             ("export", "chat", "--format=vllm-bench", "-oa", "--goodput=ttft:1", "--goodput=ttft:2"),
@@ -181,6 +206,18 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write_whole(pipe, "text", force=True)
     assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(find_spec("polars") is None, reason="writes Parquet")
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    def full(file: Path, content: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert "No space left on device" in refused(*SMALL, "-o", "run")
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_place_that_cannot_be_is_told_before_the_run(tmp_path: Path) -> None:

@@ -121,9 +121,10 @@ WAYS: Final[dict[str, Way]] = {
 
 def recompute(seeds: int = 200, report: Report | None = None) -> Study:
     """Compute all of it, for `seeds` workloads (see `loads`).  Raises InputError on fewer than 10 seeds."""
-    if type(seeds) is not int or not FEWEST <= seeds <= MOST:
-        reason = f"at least {FEWEST}, for the intervals, and at most {MOST}"
-        raise InputError(f"seeds is {seeds!r}; give a whole number of {reason}")
+    if type(seeds) is not int or seeds < FEWEST:
+        raise InputError(f"seeds is {seeds!r}; give a whole number of at least {FEWEST}, for the intervals")
+    if seeds > MOST:
+        raise InputError(f"seeds is {seeds}; give at most {MOST}")
     said = report or _nothing
     few = max(FEWEST, seeds // 10)  # of what takes longest
     many = formulas.loads(MORE * seeds)  # formulas cost little

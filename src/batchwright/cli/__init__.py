@@ -56,7 +56,8 @@ def _no_file(error: OSError) -> int:
 
 
 def _say(message: str) -> None:
-    line = " ".join(message.split())
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split()))
     if len(line) > LONGEST:
         line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
-    print(f"batchwright: {line}", file=sys.stderr)
+    if sys.stderr is not None:  # it may have been closed
+        print(f"batchwright: {line}", file=sys.stderr)

@@ -136,11 +136,15 @@ def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
 def _inside(path: str) -> Iterator[Path]:
     """The files of client models in a folder and the folders in it."""
     num_seen = 0
-    for folder, _, names in os.walk(path):
+    for folder, _, names in os.walk(path, onerror=_unreadable):
         num_seen += len(names) + 1
         if num_seen > _MOST_SEEN:
             raise InputError(f"{path}: holds over {_MOST_SEEN} files; give a trace, or a model's folder")
         yield from (Path(folder, name) for name in names if _NAME.fullmatch(name))
+
+
+def _unreadable(error: OSError) -> None:
+    raise InputError(f"{error.filename}: cannot be read ({error.strerror}); check its permissions")
 
 
 def _by_client(path: str, files: Mapping[str, bytes]) -> dict[int, dict[str, tuple[str, bytes]]]:
