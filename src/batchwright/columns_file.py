@@ -57,14 +57,10 @@ def read_columns(stem: Path) -> dict[str, npt.NDArray[Any]]:
 def _write_parquet(file: Path, tables: Iterable[Columns | Callable[[], Columns]]) -> None:
     import polars
 
-<<<<<<< HEAD
     frames = [polars.DataFrame(dict(columns), nan_to_null=True) for columns in _made(tables)]
-    polars.concat(frames).write_parquet(file, compression="zstd")
-=======
     packed = io.BytesIO()  # written by us, so that a full disk is an OSError
-    polars.DataFrame(dict(columns), nan_to_null=True).write_parquet(packed, compression="zstd")
+    polars.concat(frames).write_parquet(packed, compression="zstd")
     file.write_bytes(packed.getbuffer())
->>>>>>> w-break
 
 
 def _read_parquet(file: Path) -> dict[str, npt.NDArray[Any]]:
