@@ -71,6 +71,7 @@ RANKS: list[set[str]] = [
     {"article", "published"},
     {"theory_report"},
     {"scenario"},
+    {"run_summary"},
     {"run_folder"},
     {"folder_difference"},
     {"cli", "server"},

@@ -7,6 +7,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -261,6 +262,24 @@ def test_a_resampled_trace_is_blocks_of_its_rows(seed: int) -> None:
     for start in range(0, len(found) - length, length):  # every block is a run of rows, round the end
         block = found[start : start + length]
         assert any(block == (originals + originals)[i : i + length] for i in range(len(load)))
+
+
+def test_no_seed_of_a_trace_resamples_as_another(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    lines = "".join(f"{i / 8},{i + 1},{i % 7 + 1}\n" for i in range(100))
+    file.write_text("arrival_s,prompt,output\n" + lines)
+    found = [Workload.open(file, seed=seed).replicate(k) for seed in range(5) for k in range(1, 5)]
+    assert len(set(found)) == len(found)
+    assert len({Workload.open(file, seed=seed).replicate(0) for seed in range(5)}) == 1
+    assert Workload.open(file, seed=4).replicate(2) == found[4 * 4 + 1]
+
+
+def test_the_seed_draws_the_arrivals_of_lengths_without_any(tmp_path: Path) -> None:
+    file = tmp_path / "lengths.csv"
+    file.write_text("prompt,output\n" + "".join(f"{i + 1},{i % 7 + 1}\n" for i in range(100)))
+    found = [Workload.open(file, seed=seed).at_rate(4.0) for seed in (0, 0, 1, 2)]
+    assert found[0] == found[1] and len(set(found)) == 3
+    assert found[2].replicate(1) == found[3]
 
 
 def test_resampling_has_the_mean_gap_of_the_trace_and_its_bursts() -> None:

@@ -45,7 +45,7 @@ def test_a_timeline_draws_the_requests_and_steps_that_are_asked_for(command: Com
         (("--ids", "1,two"), "--ids has 'two', which is no request"),
         (("--ids", "4"), "request 4 is not in four.csv; give ids of 0 to 3"),
         (("--from", "9999"), "the first one to draw is 9999"),
-        (("--first", "0"), "requests is 0; give at least 1"),
+        (("--first", "0"), "--first is 0; give at least 1"),
     ],
 )
 def test_a_timeline_of_nothing_is_refused(command: Command, arguments: tuple[str, ...], message: str) -> None:

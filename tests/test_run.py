@@ -376,7 +376,7 @@ def test_skipped_occupancy_errs_at_most_by_half_of_what_each_stretch_takes(name:
     start, end, free = columns["start_s"], columns["end_s"], columns["free_blocks"]
     exact = ((1 - free / blocks) * (end - start)).sum()
     # Free blocks only fall inside a stretch, so their mean lies between what was free before it and
-    # at its end; the estimate takes the middle.
+    # at its end; the estimate takes blocks evenly over its steps.
     after = [blocks] + [step.free_blocks for step in steps_of(found.run)]
     slack, first = 0.0, 0
     for last in np.cumsum(found.run.log.column("steps")):
@@ -388,6 +388,26 @@ def test_skipped_occupancy_errs_at_most_by_half_of_what_each_stretch_takes(name:
     error = abs(found.run.summary.kv_occupancy - exact / busy)
     assert error <= slack / busy + 1e-9
     assert found.run.summary.kv_peak == pytest.approx(1 - free.min() / blocks, rel=1e-12)
+
+
+@every_policy
+@for_every_seed(5)
+def test_means_over_time_leave_out_what_was_before_the_first_request_kept(name: str, seed: int) -> None:
+    found = case(seed, name, skip=False)
+    run, columns = found.run, found.run.steps()
+    count = len(run.load) // 2
+    since = float(np.sort(run.arrival)[count])
+    begins, ends = np.maximum(columns["start_s"], since), np.maximum(columns["end_s"], since)
+    kept = run.estimates(skip=count)
+    if (ends - begins).sum() == 0 or np.isnan(kept["kv_occupancy_mean"]):
+        return
+    blocks = run.limits.blocks
+    exact = ((1 - columns["free_blocks"] / blocks) * (ends - begins)).sum() / (ends - begins).sum()
+    widest = max(run.log.column("taken")) / blocks  # steps of one stretch are counted alike
+    assert abs(kept["kv_occupancy_mean"] - exact) <= widest
+    expected = (seated(found) * (ends - begins)).sum() / (ends - begins).sum()
+    assert kept["mean_batch"] == pytest.approx(expected, rel=1e-9)
+    assert kept["kv_occupancy_peak"] == run.estimates()["kv_occupancy_peak"]
 
 
 @pytest.mark.parametrize("skip", [True, False])
@@ -402,7 +422,7 @@ def test_the_occupancy_of_a_growing_request_is_half_of_its_peak(skip: bool) -> N
     simulator.run(load.requests(block_size=1))
     summary = Run("vllm", load, simulator).summary
     assert summary.kv_peak == pytest.approx(101 / 200)
-    assert summary.kv_occupancy == pytest.approx(51 / 200, abs=0.5 / 200)  # of 1, 2, ... 101 blocks
+    assert summary.kv_occupancy == pytest.approx(51 / 200, rel=1e-12)  # of 1, 2, ... 101 blocks
 
 
 @every_policy

@@ -23,6 +23,7 @@ from batchwright.errors import BatchwrightError, InputError
 from batchwright.folder_difference import FolderDifference
 from batchwright.run_folder import RunFolder, check_place
 from batchwright.scenario.keys import Scenario
+from test_cli import heed_interrupts
 
 LOAD = "poisson(n=200, rate=8, prompt=uniform(10, 200), output=uniform(5, 40))"
 
@@ -136,7 +137,9 @@ def test_a_run_that_fails_leaves_the_earlier_one_whole(
 def test_an_interrupted_comparison_exits_130_and_leaves_no_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "batchwright", "compare", "chat(n=200000)", "-o", "a", "--repeat", "50"]
     pipe = subprocess.PIPE
-    started = subprocess.Popen(command, cwd=tmp_path, stderr=pipe, stdout=pipe, text=True)
+    started = subprocess.Popen(
+        command, cwd=tmp_path, stderr=pipe, stdout=pipe, text=True, preexec_fn=heed_interrupts
+    )
     time.sleep(2)
     started.send_signal(signal.SIGINT)
     out, err = started.communicate(timeout=60)

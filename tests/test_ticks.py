@@ -10,7 +10,7 @@ import pytest
 
 import batchwright as bw
 from batchwright.run import Run
-from batchwright.ticks import step_times, token_times
+from batchwright.ticks import token_times
 from batchwright.workload import chat
 from strategies import for_every_seed, limits_of, requests_of, timed_workload
 from test_history import holds, pauses
@@ -47,7 +47,7 @@ def tokens_one_by_one(run: Run) -> dict[int, list[float]]:
 
 
 def check(run: Run) -> None:
-    starts, ends = step_times(run)
+    starts, ends = run.timeline.starts, run.timeline.ends
     steps = run.steps()
     assert np.array_equal(starts, steps["start_s"]) and np.array_equal(ends, steps["end_s"])
     expected = tokens_one_by_one(run)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,9 +93,10 @@ def _read_csv(file: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with gzip.open(file, "rt", encoding="utf-8", newline="") as source:
             names, *rows = csv.reader(source)
-    except (OSError, EOFError, ValueError):
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error):
         raise InputError(f"{file}: is no whole gzipped CSV; run the comparison again") from None
-    return {name: _numbers(cells) for name, cells in zip(names, zip(*rows, strict=True), strict=True)}
+    return {name: _numbers(cells) for name, cells in columns.items()}
 
 
 def _cells(values: npt.NDArray[Any]) -> list[str]:

@@ -24,6 +24,7 @@ from batchwright.hardware import Gpu, Model
 from batchwright.hardware.roofline import FIXED_SECONDS, MBU, MFU
 from batchwright.step import Step
 
+LEAST: Final = 1e-12  # seconds, of a step of any work
 GREATEST: Final = 1e6  # seconds, of a step or of one of its tokens
 FASTEST: Final = 1e40  # bytes/s of a link
 Stretch = Callable[[Step, int], float]  # seconds of so many quiet steps
@@ -53,7 +54,7 @@ class Constant:
     empty: float
 
     def __init__(self, seconds: float, empty: float = 0.0) -> None:
-        _check_positive("constant", "seconds", seconds)
+        _check_floor("constant", "seconds", seconds)
         _check_not_negative("constant", "empty", empty)
         object.__setattr__(self, "each", float(seconds))
         object.__setattr__(self, "empty", float(empty))
@@ -92,7 +93,7 @@ class Linear:
     prefill_attention: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_positive("linear", "base", self.base)
+        _check_floor("linear", "base", self.base)
         for name, value in (
             ("prefill", self.prefill),
             ("decode", self.decode),
@@ -400,6 +401,13 @@ def _checked(value: object, step: Step, most: float = GREATEST) -> float:
         f"{step.num_decodes} decodes over {step.context_tokens} KV tokens is {value!r} seconds; "
         f"a cost must be greater than 0 and at most {most:g}"
     )
+
+
+def _check_floor(model: str, name: str, value: float) -> None:
+    """No engine makes a step in less than LEAST seconds; sums of such times would lose them."""
+    _check_positive(model, name, value)
+    if value < LEAST:
+        raise CostError(f"{name} of {model} is {value}, but must be at least {LEAST:g}")
 
 
 def _check_positive(model: str, name: str, value: float, most: float = GREATEST) -> None:

@@ -30,7 +30,6 @@ from batchwright.phases import (
     courses,
 )
 from batchwright.run import Run
-from batchwright.ticks import step_times
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -180,7 +179,7 @@ class _Sketch:
         self.run = run
         self.ids = list(window.ids)
         self.courses = courses(run, self.ids)
-        self.starts, self.ends = step_times(run)
+        self.starts, self.ends = run.timeline.starts, run.timeline.ends
         self.jumps = sorted(set(run.log.jumps))
         earliest = min((course.first for course in self.courses.values()), default=0)
         self.first = earliest if window.first is None else window.first

@@ -35,7 +35,7 @@ def estimates(run: Run, slo: Slo | None = None, skip: int = 0) -> dict[str, floa
     begin = float(np.nanmin(columns["arrival_s"]))
     found |= _rates(columns, begin)
     found |= _objectives(run, slo, kept, found["duration_s"])
-    occupancy, peak = kv_occupancy(run.timeline, run.limits.blocks)
+    occupancy, peak = kv_occupancy(run.timeline, run.limits.blocks, begin)
     found |= {
         "mean_batch": mean_batch(run.timeline, begin),
         "peak_batch": peak_batch(run.timeline),

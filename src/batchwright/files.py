@@ -9,13 +9,20 @@ from pathlib import Path
 from batchwright.errors import InputError
 
 
+def check_free(place: Path, force: bool) -> None:
+    """Raises InputError if `place` is taken, unless `force`."""
+    if not force and place.exists():
+        raise InputError(f"{place}: is there already; give another name, or --force to replace it")
+
+
 def write_whole(file: Path, content: str | bytes, force: bool = False) -> None:
     """Write beside `file`, then rename; an interrupted run leaves what was there before.
 
     Raises InputError if `file` is there, unless `force`, or cannot be written.
     """
-    if not force and file.exists():
-        raise InputError(f"{file}: is there already; give another name, or --force to replace it")
+    check_free(file, force)
+    if file.exists() and not file.is_file():
+        raise InputError(f"{file}: is no file, and cannot be written; give another name")
     data = content.encode() if isinstance(content, str) else content
     try:
         handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)

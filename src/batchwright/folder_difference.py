@@ -15,7 +15,7 @@ from math import hypot, isnan, nan
 from typing import Any, Literal
 
 from batchwright.errors import InputError
-from batchwright.interval import Interval, around, bootstrap_interval, paired_interval, t_interval
+from batchwright.interval import Interval, around, bootstrap_interval, difference, paired_interval, t_interval
 from batchwright.metrics import number
 from batchwright.report_json import METRICS, key_of
 from batchwright.run_folder import RunFolder
@@ -69,14 +69,15 @@ class FolderDifference:
 
     def difference(self, names: tuple[str, str], metric: str) -> Interval:
         """How much higher `metric` is in `b`."""
-        a, b = self.values(names, metric)
         if self.pairing == "paired by load":
             return self._by_load(names, metric)
+        a, b = self.values(names, metric)
+        apart = float(difference(b, a))
         spread, _, statistic = metric.partition(".")
         if self.pairing == "not paired":
-            return around(b - a, hypot(_half(self.a, names[0], metric), _half(self.b, names[1], metric)))
+            return around(apart, hypot(_half(self.a, names[0], metric), _half(self.b, names[1], metric)))
         if not statistic or spread == "itl_s":
-            return around(b - a, nan)
+            return around(apart, nan)
         skip = max(folder.summary["num_warm_up_requests"] for folder in (self.a, self.b))
         mine, other = self.a.requests(names[0])[spread], self.b.requests(names[1])[spread]
         return paired_interval(other[skip:], mine[skip:], statistic)
@@ -86,7 +87,7 @@ class FolderDifference:
         other = self.b.summary["policies"][names[1]]["per_load"].get(metric)
         if mine is None or other is None:
             return around(nan, nan)
-        gaps = [y - x for x, y in zip(mine, other, strict=True)]
+        gaps = [float(difference(y, x)) for x, y in zip(mine, other, strict=True)]
         if self.a.summary["intervals_from"] == "bootstrap":
             return bootstrap_interval(gaps[0], gaps[1:])
         return t_interval(gaps)

@@ -38,7 +38,10 @@ CAPTION: Final = (
     "Clients of a batch that is not streamed see all tokens when it ends: TTFT = E2E, no TPOT, no ITL."
 )
 METHODS: Final = {
-    "sections": "± is half of the 95 % interval, from 20 parts of this one run; --repeat is surer",
+    "sections": (
+        "± is half of the 95 % interval, from parts of this one run: near saturation too narrow, "
+        "--repeat is surer"
+    ),
     "replications": "± is half of the 95 % interval, over {count} loads made with other seeds",
     "bootstrap": "± is half of the 95 % interval, over {count} resamples of the trace",
 }

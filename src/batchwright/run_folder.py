@@ -28,7 +28,10 @@ import numpy.typing as npt
 
 from batchwright.columns_file import read_columns, write_columns
 from batchwright.errors import InputError, nearest
+from batchwright.estimates import SPREADS
+from batchwright.files import check_free
 from batchwright.run import Run
+from batchwright.run_summary import AGAIN, checked
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.text import as_yaml, moved
 from batchwright.step_columns import step_columns
@@ -36,17 +39,25 @@ from batchwright.version import __version__
 
 CONFIG: Final = "config.yaml"
 SUMMARY: Final = "summary.json"
+_NUMBERS: Final = tuple(name for name in SPREADS if name != "itl_s")  # of every request
 Table = dict[str, npt.NDArray[Any]]
 
 
 def check_place(folder: Path, force: bool) -> None:
     """Raises InputError if `folder` is there, unless `force`; then only if it is no run."""
     if not folder.exists():
+        _check_parent(folder)
         return
-    if not force:
-        raise InputError(f"{folder}: is there already; give another name, or --force to replace it")
+    check_free(folder, force)
     if not (folder / SUMMARY).is_file():
         raise InputError(f"{folder}: is no run folder, so it is not replaced; give another name")
+
+
+def _check_parent(folder: Path) -> None:
+    """Told before a long run, not after it."""
+    there = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: cannot be written in {there}; give another place")
 
 
 def write(
@@ -103,19 +114,23 @@ class RunFolder:
             found = json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise InputError(f"{self.folder}: is no run folder; make one with compare -o") from None
-        except (OSError, ValueError):
-            raise InputError(f"{file}: is no whole JSON; run the comparison again") from None
-        if not isinstance(found, dict) or not isinstance(found.get("policies"), dict):
-            raise InputError(f"{file}: is not the summary of a run; run the comparison again")
-        return found
+        except (OSError, ValueError, RecursionError):
+            raise InputError(f"{file}: is no whole JSON; {AGAIN}") from None
+        return checked(found, file)
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """The keys of the scenario."""
-        import yaml
+        from batchwright.scenario.yaml_text import parse
 
-        found = yaml.safe_load((self.folder / CONFIG).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
+        file = self.folder / CONFIG
+        try:
+            found = parse(file.read_text(encoding="utf-8"), str(file))
+        except (OSError, UnicodeDecodeError):
+            raise InputError(f"{file}: cannot be read; {AGAIN}") from None
+        if not isinstance(found, dict):
+            raise InputError(f"{file}: is no mapping of keys; {AGAIN}")
+        return found
 
     def requests(self, policy: str) -> Table:
         """The rows of one policy, in order of arrival.  Raises InputError."""
@@ -124,11 +139,20 @@ class RunFolder:
             raise InputError(f"{self.folder}: has no policy {policy!r}{nearest(policy, known)}")
         rows = self._requests
         chosen = rows["policy"] == policy
+        count = self.summary["workload"]["num_requests"]
+        if chosen.sum() != count:
+            place = self.folder / "requests"
+            raise InputError(f"{place}: has {chosen.sum()} rows of {policy}, not {count}; {AGAIN}")
         return {name: values[chosen] for name, values in rows.items() if name != "policy"}
 
     @cached_property
     def _requests(self) -> Table:
-        return read_columns(self.folder / "requests")
+        found = read_columns(self.folder / "requests")
+        wrong = [name for name in _NUMBERS if name not in found or found[name].dtype.kind not in "fi"]
+        if wrong or "policy" not in found:
+            name = wrong[0] if wrong else "policy"
+            raise InputError(f"{self.folder / 'requests'}: has no {name}, or no numbers there; {AGAIN}")
+        return found
 
 
 @contextmanager

@@ -100,8 +100,14 @@ def mean_batch(timeline: Timeline, since: float = 0.0) -> float:
     stays = timeline.admitted
     began = np.maximum(timeline.begin_of(stays["admitted"]), since)
     ended = np.maximum(timeline.end_before(np.maximum(stays["until"], 1)), since)
-    busy = (np.maximum(timeline.times, since) - np.maximum(timeline.begins, since)).sum()
+    busy = busy_since(timeline, since).sum()
     return float((ended - began).sum() / busy) if busy > 0 else np.nan
+
+
+def busy_since(timeline: Timeline, since: float) -> Numbers:
+    """Seconds of every stretch from second `since` on."""
+    seconds: Numbers = np.maximum(timeline.times, since) - np.maximum(timeline.begins, since)
+    return seconds
 
 
 def peak_batch(timeline: Timeline) -> float:
@@ -121,14 +127,19 @@ def hit_rate(run: Run) -> float:
     return float(cached[first].sum() / run.load.prompt[ids].sum())
 
 
-def kv_occupancy(timeline: Timeline, blocks: int) -> tuple[float, float]:
-    """Mean and peak share of taken blocks; inside a stretch they are taken evenly."""
-    if blocks == UNLIMITED or len(timeline.times) == 0:
+def kv_occupancy(timeline: Timeline, blocks: int, since: float = 0.0) -> tuple[float, float]:
+    """Share of taken blocks: the mean over the busy time from second `since` on, and the peak of the run.
+
+    Inside a stretch of k steps they are taken evenly: b / k in each, so that the mean over its
+    steps is what is free at its end and b (k - 1) / 2k.
+    """
+    seconds = busy_since(timeline, since)
+    if blocks == UNLIMITED or not seconds.any():
         return np.nan, np.nan
     taken, freed = timeline.column("taken"), timeline.column("freed")
     after = blocks + np.cumsum(freed - taken)
     free = after - freed
     before = np.concatenate(([blocks], after[:-1]))
-    mean = np.where(timeline.steps > 1, (free + np.maximum(before, free)) / 2, free)
-    share = ((1 - mean / blocks) * timeline.busy).sum() / timeline.busy.sum()
+    mean = free + np.maximum(before - free, 0) * (timeline.steps - 1) / (2 * timeline.steps)
+    share = ((1 - mean / blocks) * seconds).sum() / seconds.sum()
     return float(share), float(1 - free.min() / blocks)

@@ -1,4 +1,4 @@
-"""When every step ran and every token came, as arrays; nothing is expanded into objects.
+"""When every token came, as arrays; nothing is expanded into objects.
 
 A stay brings its first token with step `since` - 1 and one more with each step that it decodes
 in, so the tokens of an undisturbed stay are one slice of the ends of the steps.
@@ -11,11 +11,6 @@ import numpy as np
 from batchwright.metrics import Numbers
 from batchwright.run import Run
 from batchwright.timeline import Timeline
-
-
-def step_times(run: Run) -> tuple[Numbers, Numbers]:
-    """Start and end of every step, in seconds from the first arrival."""
-    return run.timeline.starts, run.timeline.ends
 
 
 def token_times(run: Run) -> list[Numbers]:

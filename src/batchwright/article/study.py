@@ -29,6 +29,7 @@ PREFILL: Final = 1e-4  # seconds per prompt token, where prefill is not free
 MANY: Final = 3200  # requests that stand for "very many"
 BATCHES: Final = (4, 8, 16, 32, 64)
 FEWEST: Final = 10  # seeds
+MOST: Final = 10_000
 MORE: Final = 10  # times as many seeds for the formulas
 
 Key = TypeVar("Key")
@@ -120,8 +121,9 @@ WAYS: Final[dict[str, Way]] = {
 
 def recompute(seeds: int = 200, report: Report | None = None) -> Study:
     """Compute all of it, for `seeds` workloads (see `loads`).  Raises InputError on fewer than 10 seeds."""
-    if type(seeds) is not int or seeds < FEWEST:
-        raise InputError(f"seeds is {seeds!r}; give a whole number of at least {FEWEST}, for the intervals")
+    if type(seeds) is not int or not FEWEST <= seeds <= MOST:
+        reason = f"at least {FEWEST}, for the intervals, and at most {MOST}"
+        raise InputError(f"seeds is {seeds!r}; give a whole number of {reason}")
     said = report or _nothing
     few = max(FEWEST, seeds // 10)  # of what takes longest
     many = formulas.loads(MORE * seeds)  # formulas cost little

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
+from batchwright.cli import INTERRUPTED
 from batchwright.cli.options import scenario_command
 from batchwright.cli.workload import workload
 from batchwright.errors import InputError
@@ -19,7 +20,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-INTERRUPTED: Final = 130
 
 
 def run(arguments: list[str]) -> int:
@@ -27,12 +27,20 @@ def run(arguments: list[str]) -> int:
     try:
         status = app(arguments or ["--help"], prog_name="batchwright", standalone_mode=False)
     except typer.TyperException as error:
-        raise InputError(f"{error.format_message().rstrip('.')}; see batchwright --help") from None
+        raise InputError(f"{_said(error)}; see batchwright --help") from None
     except typer.Abort:
         raise KeyboardInterrupt from None
     if status == INTERRUPTED:  # what typer makes of Ctrl-C
         raise KeyboardInterrupt
     return status if isinstance(status, int) else 0
+
+
+def _said(error: typer.TyperException) -> str:
+    """What typer says, with the value where it leaves that out."""
+    said, cause = error.format_message().rstrip("."), error.__cause__
+    if cause is None or not hasattr(cause, "errors"):
+        return said
+    return f"{said}, not {cause.errors()[0]['input']!r}"
 
 
 @app.callback()

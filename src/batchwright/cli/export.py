@@ -25,7 +25,7 @@ from batchwright.export import (
     vllm_bench_result,
 )
 from batchwright.export.perfetto import MOST
-from batchwright.files import write_whole
+from batchwright.files import check_free, write_whole
 from batchwright.run import Run
 from batchwright.scenario.build import DEFAULT_TP, Prepared, prepare
 from batchwright.scenario.keys import Scenario
@@ -60,10 +60,12 @@ def export(scenario: Scenario, settings: Settings) -> None:
     maker = FORMATS.get(settings.format)
     if maker is None:
         raise InputError(f"--format is {settings.format!r}{nearest(settings.format, FORMATS)}")
+    _check_flags(settings)
+    if settings.output.is_dir():
+        raise InputError(f"{settings.output}: is a folder; give the name of a file in it")
     written, notes = maker(scenario, settings)
     for path in written:
-        if path.exists() and not settings.force:
-            raise InputError(f"{path}: is there already; give another name, or --force to replace it")
+        check_free(path, settings.force)
     for path, text in written.items():
         write_whole(path, text, settings.force)
     files = [str(path) for path in written]
@@ -73,6 +75,23 @@ def export(scenario: Scenario, settings: Settings) -> None:
     print(f"{' and '.join(files)}: written")
     for note in notes:
         print(f"  {note}")
+
+
+def _check_flags(settings: Settings) -> None:
+    """Raises InputError on a flag of another format."""
+    given = {
+        "--private-hashes": (settings.private_hashes, ("mooncake",)),
+        "--no-detailed": (not settings.detailed, ("vllm-bench",)),
+        "--goodput": (settings.goodput, ("vllm-bench",)),
+        "--draw": (settings.draw is not None, ("perfetto",)),
+        "--since": (settings.since != 0, ("perfetto",)),
+        "--until": (settings.until is not None, ("perfetto",)),
+        "--serve-model": (settings.serve_model is not None, ("vllm-bench", "command")),
+    }
+    for flag, (is_given, formats) in given.items():
+        if is_given and settings.format not in formats:
+            known = " or ".join(formats)
+            raise InputError(f"{flag} is for --format {known}, not {settings.format}; leave it out")
 
 
 Made = tuple[dict[Path, str], list[str]]  # files, and what is to be said
@@ -85,12 +104,18 @@ def _mooncake(scenario: Scenario, settings: Settings) -> Made:
     if load.has_followers:
         prepared, notes = _prepared(scenario, settings)
         arrival = _run(prepared).arrival
+    elif settings.policy is not None:
+        raise InputError(f"{load.name}: is exported as it comes, without a run; leave out --policy")
     made = mooncake_trace(load, arrival=arrival, private_hashes=settings.private_hashes)
     return {settings.output: made.text}, [*notes, *made.notes]
 
 
 def _vllm_bench(scenario: Scenario, settings: Settings) -> Made:
-    goals = dict(map(_goal, settings.goodput))
+    goals: dict[str, float] = {}
+    for name, most in map(_goal, settings.goodput):
+        if name in goals:
+            raise InputError(f"--goodput {name} is given twice; leave one out")
+        goals[name] = most
     prepared, notes = _prepared(scenario, settings)
     found = _run(prepared)
     made = vllm_bench_result(

@@ -29,13 +29,11 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found.to_json(), indent=2))
         return
+    parts = [f"A is {a}, B is {b}; {found.pairing}", *_settings(found)]
+    tables = [_table(found, names) for names in pairs]  # all of it, or an error alone
     console = screen()
-    console.print(f"A is {a}, B is {b}; {found.pairing}")
-    for line in _settings(found):
-        console.print(line)
-    for names in pairs:
-        console.print(_table(found, names))
-    console.print(CLEAR)
+    for part in (*parts, *tables, CLEAR):
+        console.print(part)
 
 
 def _settings(found: FolderDifference) -> list[str]:

@@ -55,6 +55,8 @@ def _ids(settings: Settings, count: int) -> list[int]:
     """The requests to draw."""
     if settings.ids is None:
         first = MOST if settings.first is None else settings.first
+        if first < 1:
+            raise InputError(f"--first is {first}; give at least 1")
         return list(range(min(first, count)))
     if settings.first is not None:
         raise InputError("--ids is given together with --first; leave one of them out")

@@ -32,7 +32,6 @@ from batchwright.log import DROPPED
 from batchwright.metrics import Numbers
 from batchwright.phases import NAMES, WAITS, Course, courses
 from batchwright.run import Run
-from batchwright.ticks import step_times
 
 Event = dict[str, Any]
 SLOTS: Final = 1
@@ -86,7 +85,7 @@ class _Picture:
     def __init__(self, run: Run, found: dict[int, Course]) -> None:
         self.run = run
         self.found = found
-        self.starts, self.ends = step_times(run)
+        self.starts, self.ends = run.timeline.starts, run.timeline.ends
         self.stays = [stay for stay in stays(run.log) if stay.seat > 0 and stay.how != DROPPED]
         self.stays.sort(key=lambda stay: stay.seat)
         self.columns = run.requests()

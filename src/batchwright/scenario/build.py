@@ -118,6 +118,11 @@ def _policies(scenario: Scenario) -> tuple[dict[str, Any], dict[str, str]]:
             raise InputError(f"{path}: a policy called {path.stem!r} is listed already; rename the file")
         chosen[path.stem] = load_policy(path)
         sources[path.stem] = str(path)
+    for name in chosen:
+        if not name.isprintable() or not name.strip() or name != name.strip():
+            raise InputError(
+                f"a policy is called {name!r}; give it a name that can be printed, with no space around it"
+            )
     return chosen, sources
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from batchwright.durations import duration
@@ -27,7 +28,7 @@ def _part(scenario: Scenario, load: Workload) -> Workload:
         start, colon, end = scenario.between.partition(":")
         if not colon:
             raise InputError(f"between is {scenario.between!r}; write start:end, such as 10m:20m")
-        load = load.between(_instant(start, 0.0), _instant(end, load.span))
+        load = load.between(_instant(start, 0.0), _instant(end, inf))
     if scenario.sample is not None:
         load = load.sample(scenario.sample, scenario.seed or 0)
     return load if scenario.tile is None else load.tiled(scenario.tile)
@@ -61,7 +62,7 @@ def max_tokens_of(given: int | str | None) -> Any:
     """A number, "exact" or None, from what a flag or a key says.  Raises InputError."""
     if given is None or given == "exact" or isinstance(given, int):
         return given
-    if not (given.isascii() and given.isdecimal()):
+    if not (given.isascii() and given.isdecimal() and len(given) < 20):
         raise InputError(f"--max-tokens is {given!r}, but must be a whole number, or exact")
     return int(given)
 

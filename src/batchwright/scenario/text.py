@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -47,10 +48,9 @@ def moved(scenario: Scenario, folder: Path) -> Scenario:
 
 def as_yaml(scenario: Scenario) -> str:
     """The keys that are not at their defaults."""
-    import yaml
+    from batchwright.scenario.yaml_text import written
 
-    text: str = yaml.safe_dump(msgspec.to_builtins(scenario), sort_keys=False, allow_unicode=True)
-    return text
+    return written(msgspec.to_builtins(scenario))
 
 
 def schema() -> dict[str, Any]:
@@ -62,16 +62,16 @@ def schema() -> dict[str, Any]:
 
 def _mapping(file: Path) -> dict[str, Any]:
     """The keys of a YAML file; a path in it starts at the file's folder."""
-    import yaml
+    from batchwright.scenario.yaml_text import GREATEST, parse
 
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(GREATEST + 1)
     except FileNotFoundError:
         raise InputError(f"{file}: there is no such file; batchwright config init {file} makes one") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{file}: cannot be read ({error}); give a YAML file") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{file}: is not valid YAML: {' '.join(str(error).split())}") from None
+    found = parse(text, str(file))
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise InputError(f"{file}: is no mapping of keys; start with workload: chat")
     if "workload" not in found:
@@ -83,7 +83,7 @@ def _beside(keys: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Paths that are there, as seen from the folder of the file."""
 
     def found(path: object) -> object:
-        is_path = isinstance(path, str) and (folder / path).is_file()
+        is_path = isinstance(path, str) and os.path.isfile(folder / path)
         return os.path.normpath(folder / str(path)) if is_path else path
 
     files = keys.get("policy_file")
@@ -94,16 +94,13 @@ def _beside(keys: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _assignment(item: str) -> tuple[str, Any]:
-    import yaml
+    from batchwright.scenario.yaml_text import parse
 
     key, equals, text = item.partition("=")
     key = key.strip().replace("-", "_")
     if not equals or not key:
         raise InputError(f"--set {item!r} is not of the form key=value")
-    try:
-        return key, yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InputError(f"--set {item!r}: the value is no YAML; quote it") from None
+    return key, parse(text, f"--set {key}")
 
 
 def _scenario(keys: dict[str, Any], source: str) -> Scenario:
@@ -120,9 +117,19 @@ def _scenario(keys: dict[str, Any], source: str) -> Scenario:
 def _reason(message: str, keys: Mapping[str, Any]) -> str:
     """What msgspec says, with the value."""
     match = _PLACE.match(message)
-    what, key = (match[1], match[2]) if match else (message, None)
-    if not key:
+    what, place = (match[1], match[2]) if match else (message, None)
+    within = re.search(r" - at `key` in `\$\.(\w+)`$", message)
+    if within:
+        what, place = f"{message[: within.start()]}, among its keys", within[1]
+    if not place:
         return what
-    name = re.split(r"[\[.]", key)[0]
+    name = re.split(r"[\[.]", place)[0]
     expected = what.replace("Expected", "expected").replace("`", "")
-    return f"{name} is {keys.get(name)!r}: {expected}; correct it (batchwright config schema lists all keys)"
+    value = _short(keys.get(name))
+    return f"{name} is {value}: {expected}; correct it (batchwright config schema lists all keys)"
+
+
+def _short(value: object) -> str:
+    """As Python writes it, but bounded, however it is nested."""
+    text = repr(value) if isinstance(value, str) else reprlib.repr(value)
+    return text if len(text) <= 100 else f"{text[:80]}..."

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from batchwright.errors import InputError
 from batchwright.theory.checks import count, not_negative, positive, share, steady
 from batchwright.theory.numbers import Floats, negative_binomial, poisson
+
+_MOST_RESIDENTS: Final = 10_000_000  # the law of their number has an entry for each
 
 
 def work(prompt: float, decodes: float, read: float, prefill: float, decode: float, context: float) -> float:
@@ -162,6 +166,11 @@ def residents(rate: float, output: float, base: float, work: float) -> Residents
         mean = shape * load / (1 - load)
     variance = mean if work == 0 else mean / (1 - load)
     most = int(mean + 12 * (variance**0.5 + 1) + 20 / (1 - load))
+    if most > _MOST_RESIDENTS:
+        raise InputError(
+            f"{mean:.4g} requests are resident in the mean, over what is computed ({_MOST_RESIDENTS}); "
+            "lower the rate, the output or the time of a step"
+        )
     law = _residents_law(shape, mean, load, most)
     return Residents(mean, mean / rate, mean / rate / output, variance, law)
 

@@ -48,7 +48,8 @@ def _saturated(facts: Facts, step: LinearStep, size: int, runs: Simulated) -> Qu
         f"{seconds(step.work(facts))}) - 1",
         lambda: batch.seconds / share - 1,
         runs.gain(DRAWN, DRAWS),
-        f"many requests; simulated: {DRAWN:,} drawn from the load, whose last drain takes some percent off",
+        f"a linear step, many requests; simulated: {DRAWN:,} drawn from the load, whose last drain takes "
+        "some percent off; on a roofline more, as a step with a long prompt hides its base",
     )
 
 

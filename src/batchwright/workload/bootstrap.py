@@ -38,7 +38,7 @@ def resampled(load: Workload, k: int) -> Workload:
         )
     if type(k) is not int or k < 0:
         raise InputError(f"repetition {k!r} of {load.name} is asked for; give a whole number of at least 0")
-    rows = drawn_rows(len(load), k)
+    rows = drawn_rows(len(load), k, load.seed)
     columns = load.columns.take(rows)
     hashes = None if columns.hashes is None else apart(columns.hashes, rows, load.columns.hashes)
     arrival = sum_gaps(gaps_before(load.arrival)[rows][1:])
@@ -52,10 +52,11 @@ def block_length(count: int) -> int:
     return root + (count > root * (root + 1))
 
 
-def drawn_rows(count: int, k: int) -> Ints:
-    """The rows of the `k`-th resampling of `count` requests."""
+def drawn_rows(count: int, k: int, seed: int = 0) -> Ints:
+    """The rows of the `k`-th resampling of `count` requests; no two seeds have one in common."""
     length = block_length(count)
-    starts = stream(k, BOOTSTRAP).integers(0, count, -(-count // length))
+    purpose = (BOOTSTRAP, seed) if seed else (BOOTSTRAP,)
+    starts = stream(k, *purpose).integers(0, count, -(-count // length))
     rows: Ints = (starts[:, None] + np.arange(length)).ravel()[:count] % count
     return rows
 

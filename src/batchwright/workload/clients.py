@@ -32,6 +32,7 @@ from batchwright.workload.columns import Floats, Ints
 from batchwright.workload.source import is_archive, read_bytes
 
 _NAME: Final = re.compile(r"chunk-([0-9]{1,9})-(trace\.csv|dataset\.json)")
+_MOST_SEEN: Final = 100_000  # files of a folder, of which few are client models
 _LAWS: Final = ("Gamma", "Weibull")
 _HISTOGRAM: Final = re.compile(r"\{[0-9eE.+\-:, ]*\}")
 
@@ -112,9 +113,8 @@ def read_clients(path: str) -> list[ClientModel]:
 def _files(path: str) -> Iterator[tuple[str, bytes]]:
     """Name with folder, and content, of every file of a client model."""
     if os.path.isdir(path):
-        for file in sorted(Path(path).rglob("chunk-*")):
-            if _NAME.fullmatch(file.name):
-                yield file.as_posix(), read_bytes(str(file), ())
+        for file in sorted(_inside(path)):
+            yield file.as_posix(), read_bytes(str(file), ())
         return
     raw = read_bytes(path, ())
     if not is_archive(raw):
@@ -131,6 +131,16 @@ def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
         content = archive.extractfile(member) if member.isfile() else None
         if content is not None and _NAME.fullmatch(PurePosixPath(member.name).name):
             yield member.name, content.read()
+
+
+def _inside(path: str) -> Iterator[Path]:
+    """The files of client models in a folder and the folders in it."""
+    num_seen = 0
+    for folder, _, names in os.walk(path):
+        num_seen += len(names) + 1
+        if num_seen > _MOST_SEEN:
+            raise InputError(f"{path}: holds over {_MOST_SEEN} files; give a trace, or a model's folder")
+        yield from (Path(folder, name) for name in names if _NAME.fullmatch(name))
 
 
 def _by_client(path: str, files: Mapping[str, bytes]) -> dict[int, dict[str, tuple[str, bytes]]]:

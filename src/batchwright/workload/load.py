@@ -41,7 +41,7 @@ from batchwright.workload.token_limit import MaxTokens, TokenLimit, token_limit
 _CHUNK: Final = 8192  # requests whose numbers are Python objects at once
 
 
-class Spread(NamedTuple):
+class LengthSpread(NamedTuple):
     """Tokens.  Percentiles interpolate linearly between the sorted values."""
 
     mean: float
@@ -77,21 +77,26 @@ class Workload:
 
         `max_tokens`: the limit that clients send.  None: the trace's own where it has one, else
         its greatest output.  A number cuts longer outputs.  "exact" is an oracle.
-        `seed`: of a load whose text does not say one.  `columns`, `time_unit`: which columns of a
+        `seed`: of a load whose text does not say one, and of what is drawn from a trace: its
+        resamples, and arrivals for lengths without any.  `columns`, `time_unit`: which columns of a
         trace mean what, and the unit of its times, where that cannot be told.
         Raises InputError, with file and row, on a trace that is not whole and valid.
         """
+        from batchwright.workload.checks import check_seed
         from batchwright.workload.formats import read_trace
         from batchwright.workload.load_text import NAMES, is_load, load_of
 
+        check_seed(seed)
         name = os.fspath(path)
         if is_load(name) and not os.path.isfile(name):
+            if columns is not None or time_unit is not None:
+                raise InputError(f"{name}: is made, not read; leave out columns and time_unit")
             load = load_of(name, seed)
             return load if max_tokens is None else load.with_max_tokens(max_tokens)
         found = read_trace(name, NAMES, columns=columns, time_unit=time_unit, seed=seed)
         if isinstance(found, Workload):
             return found if max_tokens is None else found.with_max_tokens(max_tokens)
-        return cls(os.path.basename(name), found, token_limit(found, max_tokens))
+        return cls(os.path.basename(name), found, token_limit(found, max_tokens), seed=seed)
 
     @classmethod
     def from_columns(
@@ -145,8 +150,8 @@ class Workload:
         """The `k`-th repetition of a chance load, the same each time; 0 is this one.
 
         A load that is made is made with `seed` + k.  A trace is resampled: blocks of about sqrt(n)
-        consecutive requests, with their gaps.  Raises InputError where requests follow others and
-        are not made.
+        consecutive requests, with their gaps, drawn by `seed` and k.  Raises InputError where requests
+        follow others and are not made.
         """
         if k == 0:
             return self
@@ -323,12 +328,12 @@ class Workload:
         return float(np.diff(self.arrival).std() / (self.span / (len(self) - 1))) if self.span else 0.0
 
     @property
-    def prompt_spread(self) -> Spread:
+    def prompt_spread(self) -> LengthSpread:
         """Of the prompt lengths."""
         return _spread(self.prompt)
 
     @property
-    def output_spread(self) -> Spread:
+    def output_spread(self) -> LengthSpread:
         """Of the output lengths that are served."""
         return _spread(self.output)
 
@@ -384,12 +389,12 @@ def _pace(times: Floats) -> str:
     return f"over {span:.1f} s ({_rate(times):.3g}/s)" if span else "all at once"
 
 
-def _spread(tokens: Ints) -> Spread:
+def _spread(tokens: Ints) -> LengthSpread:
     p50, p99 = np.percentile(tokens, (50, 99))
-    return Spread(float(tokens.mean()), float(p50), float(p99))
+    return LengthSpread(float(tokens.mean()), float(p50), float(p99))
 
 
-def _text(spread: Spread) -> str:
+def _text(spread: LengthSpread) -> str:
     return "/".join(f"{value:.0f}" for value in spread)
 
 

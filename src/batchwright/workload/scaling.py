@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -102,14 +103,15 @@ def between(load: Workload, start: float, end: float) -> Workload:
     """The requests that arrive in a window; see `Workload.between`."""
     if not start < end:
         raise InputError(f"{load.name}: from {start} s to {end} s is no time; give a start before the end")
+    until = "its end" if end == inf else f"{end:g} s"
     first = _root_arrivals(load)
     rows = ((first >= start) & (first < end)).nonzero()[0]
     if len(rows) == 0:
         raise InputError(
-            f"{load.name}: no request arrives from {start:g} s to {end:g} s; its arrivals are from 0 to "
+            f"{load.name}: no request arrives from {start:g} s to {until}; its arrivals are from 0 to "
             f"{first.max():g} s"
         )
-    note = f"only the {len(rows)} requests of {len(load)} from {start:g} s to {end:g} s, which start at 0"
+    note = f"only the {len(rows)} requests of {len(load)} from {start:g} s to {until}, which start at 0"
     return _part(load, rows, between, start, end, note=note)
 
 

@@ -31,9 +31,9 @@ def gap_stream(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def stream(seed: int, purpose: int) -> np.random.Generator:
-    """The stream of one purpose."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(purpose,))))
+def stream(seed: int, *purpose: int) -> np.random.Generator:
+    """The stream of one purpose, and of what else it depends on."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=purpose)))
 
 
 def sum_gaps(gaps: Floats) -> Floats:
