@@ -275,7 +275,7 @@ def test_a_full_disk_is_one_line() -> None:
 
 
 def test_tables_that_are_too_wide_come_one_below_the_other() -> None:
-    policies = ",".join(f"dynamic(max_batch_size={size})" for size in range(1, 31))
+    policies = ",".join(f"dynamic(max_batch_size={size})" for size in range(1, 13))
     done = command("compare", "chat", "--requests", "20", "--policies", policies)
-    assert done.returncode == 0 and done.stdout.count("TTFT mean") > 5
-    assert all(f"dynamic(max_batch_size={size})" in done.stdout for size in range(1, 31))
+    assert done.returncode == 0 and done.stdout.count("TTFT mean") > 2
+    assert all(f"dynamic(max_batch_size={size})" in done.stdout for size in range(1, 13))

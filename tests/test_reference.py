@@ -36,6 +36,8 @@ from strategies import (
     workload,
 )
 
+pytestmark = pytest.mark.pure  # the reference loop is not compiled
+
 GOLDENS = sorted((Path(__file__).parent / "golden").glob("0*.json"))
 POLICIES: dict[str, Callable[[dict[str, Any]], Policy]] = {
     "vllm": VllmReference,
