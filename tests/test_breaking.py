@@ -23,6 +23,7 @@ from batchwright.files import write_whole
 from batchwright.run_folder import RunFolder, check_place
 from batchwright.scenario.text import as_yaml, read
 from batchwright.scenario.yaml_text import GREATEST, parse, written
+from batchwright.workload import Workload
 
 Refused = Callable[..., str]
 SMALL = ("compare", "burst(n=20, prompt=30, output=6)", "--cost", "constant(0.02)")
@@ -177,6 +178,22 @@ def test_a_part_without_an_end_reaches_the_last_request() -> None:
     assert len(load_of(read("chat", {"between": ":"}))) == 1000
     parts = [len(load_of(read("chat", {"between": part}))) for part in ("100s:", ":100s")]
     assert sum(parts) == 1000 and min(parts) > 0
+
+
+@pytest.mark.parametrize("start", ["", "0", "0m", "0.0s", "0h"])
+def test_a_part_may_start_at_zero_in_any_unit(start: str) -> None:
+    from batchwright.scenario.loads import load_of
+
+    found = load_of(read("chat", {"between": f"{start}:1m"}))
+    assert found == Workload.open("chat").between(0.0, 60.0) and 0 < len(found) < 1000
+
+
+@pytest.mark.parametrize("part", ["0m:0m", ":0s", "-1s:1m", "0x:1m", "1m:30s"])
+def test_a_part_that_holds_nothing_is_refused(part: str) -> None:
+    from batchwright.scenario.loads import load_of
+
+    with pytest.raises(InputError):
+        load_of(read("chat", {"between": part}))
 
 
 def test_a_slow_step_makes_a_formula_inapplicable_not_the_memory_full() -> None:

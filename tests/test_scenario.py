@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
@@ -73,6 +74,34 @@ def test_every_key_is_a_flag_and_stands_in_the_schema_with_its_meaning() -> None
     assert list(properties) == list(KEYS)
     assert all(properties[key]["description"] for key in KEYS)
     assert schema()["required"] == ["workload"] and schema()["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("name", ["slo", "columns"])
+def test_a_mapping_says_the_same_as_its_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("in,out\n10,3\n", encoding="utf-8")
+    texts = {"slo": "ttft=500ms,tpot=50ms", "columns": "prompt=in,output=out"}
+    mapping = dict(pair.split("=") for pair in texts[name].split(","))
+    keys = {"workload": "log.csv", **texts}
+    one, other = (
+        prepare(read(scenario_file(tmp_path, keys | {name: given}))) for given in (texts[name], mapping)
+    )
+    assert one.slo == other.slo and one.slo is not None and one.load == other.load
+    assert read(scenario_file(tmp_path, msgspec.to_builtins(other.scenario))) == other.scenario
+
+
+@pytest.mark.parametrize(
+    ("slo", "said"),
+    [
+        ({"ttfd": "1s"}, "no metric 'ttfd'; did you mean 'ttft'"),
+        ({"ttft": 1}, "slo is {'ttft': 1}: expected str"),
+        ({"ttft": "1"}, "SLO ttft '1' is not a number and a unit"),
+        ({"ttft": "1s,tpot=1s"}, "SLO ttft '1s,tpot=1s' is not a number and a unit"),
+        ({}, "the SLO has no limit"),
+    ],
+)
+def test_a_wrong_objective_in_a_mapping_is_named(slo: dict[str, object], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        prepare(read(scenario_file(tmp_path, {"workload": "chat", "slo": slo})))
 
 
 def test_a_command_has_its_own_flags_beside_those_of_a_scenario() -> None:

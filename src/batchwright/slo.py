@@ -76,18 +76,24 @@ class Slo:
         return found
 
 
-def read_slo(text: str) -> Slo:
-    """The objectives of a text such as `ttft=200ms,tpot=50ms,e2e=10s`.  Raises InputError."""
+def read_slo(given: str | Mapping[str, str]) -> Slo:
+    """The objectives of a text such as `ttft=200ms,tpot=50ms,e2e=10s`, or of a mapping of the same.
+
+    Raises InputError.
+    """
     limits: dict[str, float] = {}
-    for item in text.split(","):
-        name, equals, value = (part.strip() for part in item.partition("="))
-        if not equals:
-            raise InputError(
-                f"SLO {item.strip()!r} is not of the form name=limit; write for instance ttft=200ms"
-            )
+    pairs = [_pair(item) for item in given.split(",")] if isinstance(given, str) else list(given.items())
+    for name, value in pairs:
         if name not in COLUMNS:
             raise InputError(f"SLO has no metric {name!r}{nearest(name, COLUMNS)}")
         if name in limits:
             raise InputError(f"SLO {name} is given twice; leave one out")
         limits[name] = duration(value, f"SLO {name}", UNITS)
     return Slo(**limits)
+
+
+def _pair(item: str) -> tuple[str, str]:
+    name, equals, value = (part.strip() for part in item.partition("="))
+    if not equals:
+        raise InputError(f"SLO {item.strip()!r} is not of the form name=limit; write for instance ttft=200ms")
+    return name, value

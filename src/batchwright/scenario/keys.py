@@ -80,4 +80,4 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     repeat: Annotated[
         int, _key("so many loads: other seeds, or bootstrap samples of a trace", MEASUREMENT)
     ] = 1
-    slo: Annotated[str | None, _key("such as ttft=500ms,tpot=50ms", MEASUREMENT)] = None
+    slo: Annotated[str | dict[str, str] | None, _key("such as ttft=500ms,tpot=50ms", MEASUREMENT)] = None

@@ -37,7 +37,7 @@ def _part(scenario: Scenario, load: Workload) -> Workload:
 def _instant(text: str, default: float) -> float:
     """Seconds from the first arrival; 0 needs no unit."""
     text = text.strip()
-    return default if not text else 0.0 if text == "0" else duration(text, "between")
+    return default if not text else 0.0 if text == "0" else duration(text, "between", may_be_zero=True)
 
 
 def _scaled(scenario: Scenario, load: Workload) -> Workload:
