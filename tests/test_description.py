@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchwright.cli import main
+from batchwright.scenario.loads import load_of
+from batchwright.scenario.text import read
 from batchwright.workload import Workload, chat, poisson
 from batchwright.workload.description import BATCH_SIZES, describe
 from batchwright.workload.description_text import WIDTH, bar, sparkline, text
@@ -135,6 +137,13 @@ def test_words_follow_the_numbers() -> None:
     assert "come in bursts" in text(describe(chat()))
 
 
+def test_one_request_is_singular_and_alone() -> None:
+    said = text(describe(chat(n=1)))
+    assert said.startswith("chat: 1 request\n") and "One request alone: nothing is batched." in said
+    pair = Workload.from_columns([0.0, float("nan")], [9, 9], [9, 9], after=[-1, 0], think=[0.0, 1.0])
+    assert "1 request waits for the end of another" in " ".join(text(describe(pair)).split())
+
+
 def called(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str]:
@@ -144,6 +153,36 @@ def called(
     printed = capsys.readouterr()
     assert isinstance(end.value.code, int)
     return end.value.code, printed.out + printed.err
+
+
+LOAD_FLAGS = {
+    "--between": "0m:30s", "--sample": "0.5", "--tile": "2", "--time-scale": "2", "--prompt-scale": "2",
+    "--output-scale": "0.5", "--rate": "9", "--requests": "50", "--max-tokens": "99", "--seed": "3",
+    "--set": "requests=40",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", LOAD_FLAGS)
+def test_a_load_is_described_as_the_other_commands_serve_it(
+    flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("workload: chat(n=200)\ngpu: L4\npolicies: vllm\n", encoding="utf-8")
+    key, value = LOAD_FLAGS[flag].split("=") if flag == "--set" else (flag[2:], LOAD_FLAGS[flag])
+    load = load_of(read("chat(n=200)", sets=[f"{key}={json.dumps(value) if key == 'between' else value}"]))
+    assert load != Workload.open("chat(n=200)")
+    for source in ("chat(n=200)", str(tmp_path / "mine.yaml")):
+        status, out = called(monkeypatch, capsys, source, flag, LOAD_FLAGS[flag], "--json")
+        assert status == 0 and json.loads(out) == describe(load).to_json()
+
+
+@pytest.mark.parametrize(
+    "flag", ["--gpu", "--policies", "--policy-file", "--batch-size", "--repeat", "--slo"]
+)
+def test_flags_that_do_not_make_the_load_are_unknown_to_describe(
+    flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out = called(monkeypatch, capsys, "chat", flag, "1")
+    assert status == 2 and flag in out
 
 
 def test_the_command_prints_text_or_json(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -12,7 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchwright.errors import InputError
+from batchwright.scenario.loads import load_of
+from batchwright.scenario.text import read
 from batchwright.workload import Workload
+from batchwright.workload.load_text import EXAMPLES, LOADS
+from batchwright.workload.roles import mapping
 
 pytestmark = pytest.mark.pure  # the layers above the core are pure Python
 
@@ -232,6 +237,63 @@ def test_a_missing_or_doubled_column_names_what_there_is(header: str, said: str)
     assert error_of(f"{header}\n0,1,1\n").startswith(f"row 1: {said}")
 
 
+@pytest.mark.parametrize(
+    ("header", "flag"),
+    [
+        ("in_tok,gen_tok", "prompt=in_tok,output=gen_tok"),
+        ("user,outTokens,inTokens", "prompt=inTokens,output=outTokens"),
+        ("ts,INPUT,generated", "arrival=ts,prompt=INPUT,output=generated"),
+        ("arrival_ms,promt_tokens,output", "arrival=arrival_ms,prompt=promt_tokens,output=output"),
+        ("client,prompt,gen", "prompt=prompt,output=gen,client=client"),
+        ("when sent,in tok,gen tok", "'prompt=in tok,output=gen tok'"),
+        ("time,prompt,output", "arrival=time,prompt=prompt,output=output"),
+    ],
+)
+def test_the_mapping_that_an_error_suggests_reads_the_file(header: str, flag: str, tmp_path: Path) -> None:
+    message = error_of(f"{header}\n1,2,3\n" if header.count(",") == 2 else f"{header}\n1,2\n")
+    assert message.endswith(f" map it: --columns {flag}")
+    trace = tmp_path / "trace.csv"
+    trace.write_text(f"{header}\n" + ",".join("123"[: header.count(",") + 1]) + "\n", encoding="utf-8")
+    columns = mapping(shlex.split(flag)[0])
+    load = Workload.open(trace, columns=columns)
+    titles = header.split(",")
+    assert load.prompt.tolist() == [titles.index(columns["prompt"]) + 1]
+    assert load.output.tolist() == [titles.index(columns["output"]) + 1]
+
+
+@pytest.mark.parametrize("title", ["out,put", "a" * 60, "two lines"])
+def test_what_cannot_be_guessed_or_mapped_is_left_to_the_reader(title: str) -> None:
+    message = error_of(f'arrival,prompt,"{title}"\n0,1,1\n')
+    assert message.endswith(" map it: --columns arrival=arrival,prompt=prompt,output=NAME")
+
+
+@pytest.mark.parametrize(("separator", "word"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+@pytest.mark.parametrize("lines", [PLAIN, AZURE], ids=["plain", "azure"])
+def test_another_separator_is_told_from_the_header_and_noted(
+    separator: str, word: str, lines: list[str], tmp_path: Path
+) -> None:
+    loads = []
+    for name, text in (("comma", "\n".join(lines)), ("other", "\n".join(lines).replace(",", separator))):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        loads.append(Workload.open(tmp_path / name))
+    assert loads[0] == loads[1]
+    note = f"the columns are separated by {word}, as the header has it"
+    assert [one for one in loads[1].notes if one not in loads[0].notes] == [note]
+    assert error_of("\n".join([*lines, lines[-1] + ",9"]).replace(",", separator)).endswith(
+        f"stray {separator!r}"
+    )
+
+
+def test_a_comma_in_the_header_is_the_separator_whatever_else_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("prompt,output,a;b;c;d\n1,2,3;4;5;6\n", encoding="utf-8")
+    load = Workload.open(tmp_path / "log")
+    assert load.prompt.tolist() == [1] and load.notes[1] == "columns ignored: a;b;c;d"
+
+
+def test_a_comma_as_decimal_point_is_refused_with_its_row() -> None:
+    assert error_of("arrival;prompt;output\n0;1;1\n0,5;1;1\n").startswith("row 3: arrival is '0,5', which is")
+
+
 @settings(derandomize=True, deadline=None)
 @given(st.data())
 def test_damaged_gzip_never_reads_as_a_trace(data: st.DataObject) -> None:
@@ -268,7 +330,7 @@ def test_the_name_does_not_make_it_gzip(tmp_path: Path) -> None:
 
 def test_a_path_that_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        InputError, match=r"nope\.csv: no such file; give a trace file, or a built-in load: chat"
+        InputError, match=r"nope\.csv: no such file; give a trace file, or a load such as chat"
     ):
         Workload.open(tmp_path / "nope.csv")
     with pytest.raises(InputError, match="is a directory without client models"):
@@ -282,3 +344,61 @@ def test_a_path_that_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(InputError, match=r"cannot be read \(Permission denied\)"):
         Workload.open(tmp_path / "secret.csv")
+
+
+# --- loads ------------------------------------------------------------------------------------
+
+
+def said_of(workload: str, **keys: object) -> str:
+    with pytest.raises(InputError) as caught:
+        load_of(read(workload, keys))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "example"),
+    [("poisson", "poisson(rate=4, n=1000)"), ("poison", "poisson(rate=4, n=1000)"), ("Chats", "chat"),
+     ("burst", "burst(100)"), ("session", "sessions(rate=0.5, turns=4, think=20)")],
+)  # fmt: skip
+def test_a_load_that_is_named_nearly_is_shown_as_it_is_written(text: str, example: str) -> None:
+    said = said_of(text)
+    assert f"; did you mean the load {example.partition('(')[0]!r}? write {example}; loads: " in said
+    assert set(said.partition("; loads: ")[2].split(", ")) == {*LOADS, "mix"}
+
+
+@pytest.mark.parametrize("text", ["trace.csv", "a/chat.csv", "burst.csv", "zzz"])
+def test_the_name_of_a_file_is_not_taken_for_a_load(text: str) -> None:
+    said = said_of(text)
+    assert said.startswith(
+        f"{text}: no such file; give a trace file, or a load such as chat or poisson(rate=4"
+    )
+    assert set(said.partition("; loads: ")[2].split(", ")) == {*LOADS, "mix"}
+
+
+@pytest.mark.parametrize("example", [example for example in EXAMPLES if "servegen" not in example])
+def test_the_example_of_every_load_is_a_load(example: str) -> None:
+    assert len(Workload.open(example)) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("chat", "chat(n=1234)"),
+        ("burst(5, prompt=uniform(1, 9))", "burst(prompt=uniform(1, 9), n=1234)"),
+        ("poisson(rate=4, n=7, seed=2)", "poisson(rate=4, seed=2, n=1234)"),
+    ],
+)
+def test_more_requests_than_a_made_load_has_point_to_its_n(text: str, more: str) -> None:
+    said = said_of(text, requests=1234)
+    assert said.endswith(f", or make more: {more}")
+    assert len(load_of(read(more, {"requests": 1234}))) == 1234
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [("mix(chat)", {}), ("chat", {"between": "0:1m"}), ("chat", {"sample": 0.5}), ("chat", {"tile": 2})],
+)
+def test_where_n_would_not_be_the_number_of_requests_it_is_not_named(
+    text: str, keys: dict[str, object]
+) -> None:
+    assert "make more" not in said_of(text, requests=5000, **keys)

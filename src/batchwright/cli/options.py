@@ -10,9 +10,10 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 from msgspec import Meta
 from typer import Argument, Option
 
-from batchwright.scenario.keys import MEASUREMENT, Scenario
+from batchwright.scenario.keys import MEASUREMENT, WORKLOAD, Scenario
 
 _TRACE: Final = Annotated[str, Argument(help="trace file, load such as chat, or scenario (.yaml)")]
+_POLICIES: Final = ("policies", "policy_file", "batch_size")  # beside the load in the list of flags
 _SET: Final = Annotated[
     list[str] | None, Option(help="key=value of a scenario; may be repeated", rich_help_panel=MEASUREMENT)
 ]
@@ -20,21 +21,34 @@ _SET: Final = Annotated[
 
 def scenario_command(own: Callable[..., None]) -> Callable[..., None]:
     """The command `own(scenario, ...)` with the argument TRACE and the flags of a scenario, then its own."""
+    return _command(own, _FLAGS)
 
+
+def load_command(own: Callable[..., None]) -> Callable[..., None]:
+    """The same with those flags alone that make the load."""
+    return _command(own, {name: kind for name, kind in _FLAGS.items() if _is_of_load(name, kind)})
+
+
+def _command(own: Callable[..., None], kinds: dict[str, Any]) -> Callable[..., None]:
     def command(trace: str, **given: Any) -> None:
         from batchwright.scenario.text import read
 
-        flags = {name: given.pop(name) for name in _FLAGS}
+        flags = {name: given.pop(name) for name in kinds}
         own(read(trace, flags, given.pop("set") or ()), **given)
 
     mine = list(inspect.signature(own, eval_str=True).parameters.values())[1:]
     parameters = [_parameter("trace", _TRACE, inspect.Parameter.empty)]
-    parameters += [_parameter(name, kind) for name, kind in _FLAGS.items()] + [_parameter("set", _SET)]
+    parameters += [_parameter(name, kind) for name, kind in kinds.items()] + [_parameter("set", _SET)]
     signature = inspect.Signature([*parameters, *mine])
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {name: found.annotation for name, found in signature.parameters.items()}
     command.__doc__, command.__name__ = own.__doc__, own.__name__
     return command
+
+
+def _is_of_load(name: str, kind: Any) -> bool:
+    is_beside = get_args(kind)[1].rich_help_panel == WORKLOAD and name not in _POLICIES
+    return is_beside or name == "seed"
 
 
 def _flag(kind: Any) -> Any:

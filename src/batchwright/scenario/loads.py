@@ -1,6 +1,6 @@
 """The load of a scenario: opened, then cut and scaled in the order of the keys.
 
-    between, sample, tile, time_scale, prompt_scale, output_scale, rate, requests
+between, sample, tile, time_scale, prompt_scale, output_scale, rate, requests
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from batchwright.durations import duration
 from batchwright.errors import InputError
 from batchwright.scenario.keys import Scenario
 from batchwright.workload import Workload
+from batchwright.workload.cells import counted
+from batchwright.workload.load_text import longer
 from batchwright.workload.roles import checked, mapping
 
 
@@ -52,10 +54,19 @@ def _head(scenario: Scenario, load: Workload) -> Workload:
     if count is None:
         return load
     if not 1 <= count <= len(load):
-        raise InputError(
-            f"--requests is {count}, but {load.name} has {len(load)} requests; give 1 to {len(load)}"
-        )
+        has = f"{load.name} has {counted(len(load), 'request')}"
+        raise InputError(f"--requests is {count}, but {has}; give 1 to {len(load)}{_or_more(scenario, load)}")
     return load.head(count)
+
+
+def _or_more(scenario: Scenario, load: Workload) -> str:
+    """The text of a made load that has as many requests as are asked for."""
+    is_part = scenario.between is not None or scenario.sample is not None or scenario.tile is not None
+    count = scenario.requests or 0
+    if load.made is None or is_part or count < 1:
+        return ""
+    text = longer(scenario.workload, count)
+    return "" if text is None else f", or make more: {text}"
 
 
 def max_tokens_of(given: int | str | None) -> Any:

@@ -37,5 +37,5 @@ def read(name: str, text: str, time_unit: str | None = None) -> Columns:
         arrival=table.seconds(_TIME, data[_TIME], PER_SECOND),
         prompt=data[_PROMPT],
         output=data[_OUTPUT],
-        notes=("Azure CSV: TIMESTAMP read as dates", *table.note_ignored(parsers)),
+        notes=("Azure CSV: TIMESTAMP read as dates", *table.all_notes(parsers)),
     )

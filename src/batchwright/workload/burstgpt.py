@@ -61,6 +61,6 @@ def read(name: str, text: str, time_unit: str | None = None) -> Columns:
             *note_start(table, _TIME),
             *([failed] if num_failed else []),
             *([note_models(models.counts)] if len(models.counts) > 1 else []),
-            *table.note_ignored(parsers),
+            *table.all_notes(parsers),
         ),
     )

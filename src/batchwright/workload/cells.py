@@ -111,6 +111,11 @@ def listed(names: Iterable[str]) -> list[str]:
     return titles if rest <= 0 else [*titles[:_MOST_LISTED], f"and {rest} more"]
 
 
+def counted(count: int, what: str) -> str:
+    """`1 request`, `2 requests`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def shortened(text: str) -> str:
     """At most as much of a long text as a message of one line can hold."""
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."

@@ -114,9 +114,9 @@ def _files(path: str) -> Iterator[tuple[str, bytes]]:
     """Name with folder, and content, of every file of a client model."""
     if os.path.isdir(path):
         for file in sorted(_inside(path)):
-            yield file.as_posix(), read_bytes(str(file), ())
+            yield file.as_posix(), read_bytes(str(file))
         return
-    raw = read_bytes(path, ())
+    raw = read_bytes(path)
     if not is_archive(raw):
         raise InputError(f"{path}: is no folder or tar of ServeGen client models; give one")
     try:

@@ -1,4 +1,7 @@
-"""A CSV text as a table.  A row is named by its line in the file, header and blank lines counted."""
+"""A CSV text as a table.  A row is named by its line in the file, header and blank lines counted.
+
+The separator is a comma, unless a header of one cell has several with another one.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Final
 
 from batchwright.errors import InputError
 from batchwright.workload.cells import row_error, shown
 from batchwright.workload.table import PIECE, Piece, Table
 
 _Record = tuple[int, list[str]]  # its line in the file, its cells
+_COMMA: Final = ","
+_OTHERS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def csv_table(name: str, text: str) -> Table:
@@ -25,6 +31,7 @@ class _CsvText:
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self._text = text
+        self._separator = _separator(text)
         self.header_row, titles = next(self._lines())
         self.header = [title.strip() for title in titles]
 
@@ -39,7 +46,13 @@ class _CsvText:
             header_row=self.header_row,
             first=dict(zip(self.header, first[1], strict=True)),
             pieces=self._pieces,
+            notes=self._notes(),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        if self._separator == _COMMA:
+            return ()
+        return (f"the columns are separated by {_OTHERS[self._separator]}, as the header has it",)
 
     def _pieces(self, titles: Sequence[str]) -> Iterator[Piece]:
         places = [self.header.index(title) for title in titles]
@@ -53,7 +66,9 @@ class _CsvText:
         width = len(self.header)
         for row, cells in islice(self._lines(), 1, None):
             if len(cells) != width:
-                wanted = f"the header has {width}; the row may be cut short or hold a stray comma"
+                wanted = (
+                    f"the header has {width}; the row may be cut short or hold a stray {self._separator!r}"
+                )
                 raise row_error(self.name, row, f"{len(cells)} fields, but {wanted}")
             yield row, cells
 
@@ -65,7 +80,7 @@ class _CsvText:
 
     def _lines(self) -> Iterator[_Record]:
         """Each record with the line that it starts on, header included, blank lines left out."""
-        reader = csv.reader(io.StringIO(self._text, newline=""), strict=True)
+        reader = csv.reader(io.StringIO(self._text, newline=""), delimiter=self._separator, strict=True)
         row = 1
         try:
             for cells in reader:
@@ -74,3 +89,20 @@ class _CsvText:
                 row = reader.line_num + 1
         except csv.Error as error:
             raise row_error(self.name, row, f"is not CSV ({error}); check its quotes") from None
+
+
+def _separator(text: str) -> str:
+    """A comma where the header has one between two cells, else what makes most cells of it."""
+    if _width(text, _COMMA) > 1:
+        return _COMMA
+    best = max(_OTHERS, key=lambda separator: _width(text, separator))
+    return best if _width(text, best) > 1 else _COMMA
+
+
+def _width(text: str, separator: str) -> int:
+    """Cells of the header; 0 if it is not CSV with this separator."""
+    try:
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        return len(next((cells for cells in lines if cells), []))
+    except csv.Error:
+        return 0

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from batchwright.plain_table import plain_table, table_text
+from batchwright.workload.cells import counted
 from batchwright.workload.description import BATCH_SIZES, Arrivals, Description, Lengths, Reuse
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def text(found: Description) -> str:
 
 
 def _title(found: Description) -> str:
-    return "\n  ".join(wrap(f"{found.name}: {found.num_requests} requests", WIDTH - 2))
+    return "\n  ".join(wrap(f"{found.name}: {counted(found.num_requests, 'request')}", WIDTH - 2))
 
 
 def _note(note: str) -> list[str]:
@@ -131,7 +132,12 @@ def meaning(found: Description) -> Iterator[str]:
         )
     )
     if found.num_followers:
-        yield f"{found.num_followers} requests wait for the end of another: the server sets their pace."
+        waiting = (
+            f"{counted(found.num_followers, 'request')} {'waits' if found.num_followers == 1 else 'wait'}"
+        )
+        yield f"{waiting} for the end of another: the server sets their pace."
+    elif found.num_requests == 1:
+        yield "One request alone: nothing is batched."
     elif found.arrivals is None:
         yield "All requests come at once: throughput and the order of service are all that can differ."
     else:

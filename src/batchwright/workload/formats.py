@@ -40,7 +40,7 @@ FORMATS: Final = (  # the first that matches reads it; plain tables come after a
 
 def read_trace(
     path: str,
-    built_in: tuple[str, ...],
+    instead: str,
     *,
     columns: Mapping[str, str] | None = None,
     time_unit: str | None = None,
@@ -50,12 +50,12 @@ def read_trace(
 
     `columns`: role to title; then the file is read as a plain table, whatever it looks like.
     `time_unit`: s, ms, us or ns, instead of what the file says.
-    Raises InputError; if there is no such file it names `built_in`.
+    Raises InputError; if there is no such file it says what to do `instead`.
     """
     asked = None if columns is None else checked(columns)
     if time_unit is not None:
         unit_of(time_unit)
-    raw = b"" if os.path.isdir(path) else read_bytes(path, built_in)
+    raw = b"" if os.path.isdir(path) else read_bytes(path, instead)
     if not raw or is_archive(raw):
         _refuse_options(path, asked, time_unit)
         from batchwright.workload.client_models import servegen

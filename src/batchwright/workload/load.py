@@ -21,6 +21,7 @@ import numpy.typing as npt
 from batchwright.errors import InputError
 from batchwright.request import NO_KEYS, Request
 from batchwright.workload import bootstrap, scaling
+from batchwright.workload.cells import counted
 from batchwright.workload.columns import (
     GREATEST,
     Columns,
@@ -84,7 +85,7 @@ class Workload:
         """
         from batchwright.workload.checks import check_seed
         from batchwright.workload.formats import read_trace
-        from batchwright.workload.load_text import NAMES, is_load, load_of
+        from batchwright.workload.load_text import is_load, load_of, unknown
 
         check_seed(seed)
         name = os.fspath(path)
@@ -93,7 +94,7 @@ class Workload:
                 raise InputError(f"{name}: is made, not read; leave out columns and time_unit")
             load = load_of(name, seed)
             return load if max_tokens is None else load.with_max_tokens(max_tokens)
-        found = read_trace(name, NAMES, columns=columns, time_unit=time_unit, seed=seed)
+        found = read_trace(name, unknown(name), columns=columns, time_unit=time_unit, seed=seed)
         if isinstance(found, Workload):
             return found if max_tokens is None else found.with_max_tokens(max_tokens)
         return cls(os.path.basename(name), found, token_limit(found, max_tokens), seed=seed)
@@ -340,8 +341,8 @@ class Workload:
     def describe(self) -> str:
         """One line: how many, how fast, how long."""
         return (
-            f"{self.name}: {len(self)} requests {self._pace()}, prompt {_text(self.prompt_spread)}, "
-            f"output {_text(self.output_spread)} tokens (mean/p50/p99)"
+            f"{self.name}: {counted(len(self), 'request')} {self._pace()}, "
+            f"prompt {_text(self.prompt_spread)}, output {_text(self.output_spread)} tokens (mean/p50/p99)"
         )
 
     def _pace(self) -> str:
@@ -386,7 +387,9 @@ def _rate(times: Floats) -> float:
 
 def _pace(times: Floats) -> str:
     span = float(times[-1])
-    return f"over {span:.1f} s ({_rate(times):.3g}/s)" if span else "all at once"
+    if span:
+        return f"over {span:.1f} s ({_rate(times):.3g}/s)"
+    return "all at once" if len(times) > 1 else "at 0 s"
 
 
 def _spread(tokens: Ints) -> LengthSpread:

@@ -13,6 +13,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any, Final, NoReturn
 
@@ -48,7 +49,12 @@ LAWS: Final[dict[str, Callable[..., object]]] = {
     "exponential": Exponential,
     "empirical": Empirical,
 }
-NAMES: Final = ("chat", "article", "poisson(rate=5)")  # for whoever gives no file
+EXAMPLES: Final = (  # one for each load, for whoever gives no file
+    "chat", "article", "poisson(rate=4, n=1000)", "gamma(rate=4, cv=2)", "weibull(rate=4, cv=2)",
+    "constant(rate=4)", "onoff(rate_on=8, on=10, off=30)", "diurnal(rate=4, peak=1.5)", "burst(100)",
+    "closed(clients=8)", "sessions(rate=0.5, turns=4, think=20)", "servegen('folder')",
+    "mix(chat, burst(100))",
+)  # fmt: skip
 _MIX: Final = "mix"
 _BARE: Final = ("chat", "article")
 _FIRST: Final = {"burst": "n", "servegen": "path"}  # arguments that need no name
@@ -61,6 +67,26 @@ _CALL: Final = re.compile(r"\s*[A-Za-z_]\w*\s*\(.*\)\s*", re.DOTALL)
 def is_load(text: str) -> bool:
     """Does `text` look like a load, and not like the name of a file?"""
     return text in _BARE or _CALL.fullmatch(text) is not None
+
+
+def unknown(text: str) -> str:
+    """What to say of a text that is neither a file nor a load: the load that is near, or all of them."""
+    examples = {example.partition("(")[0]: example for example in EXAMPLES}
+    close = get_close_matches(text.strip().lower(), examples, n=1) if text.strip().isidentifier() else []
+    loads = f"loads: {', '.join(examples)}"
+    if not close:
+        return f"give a trace file, or a load such as chat or {examples['poisson']}; {loads}"
+    return f"did you mean the load {close[0]!r}? write {examples[close[0]]}; {loads}"
+
+
+def longer(text: str, n: int) -> str | None:
+    """The same load with `n` requests; None if that is not one argument of it."""
+    tree = expression(text)
+    call = ast.Call(tree, [], []) if isinstance(tree, ast.Name) else tree
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) not in LOADS.keys() - {"servegen"}:
+        return None
+    keywords = [keyword for keyword in call.keywords if keyword.arg != "n"]
+    return ast.unparse(ast.Call(call.func, [], [*keywords, ast.keyword("n", ast.Constant(n))]))
 
 
 def load_of(text: str, seed: int = 0) -> Workload:

@@ -141,7 +141,7 @@ def _notes(
             yield f"{len(parser.numbers)} client names are numbered from 0, in order of appearance"
         if isinstance(parser, Models):
             yield note_models(parser.counts)
-    yield from table.note_ignored(parsers)
+    yield from table.all_notes(parsers)
 
 
 def note_start(table: Table, clock: str) -> Iterator[str]:

@@ -11,8 +11,10 @@ column.  A table without arrivals is one of lengths alone, unless a column looks
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from shlex import quote
 from typing import Final
 
 from batchwright.errors import InputError, nearest
@@ -41,6 +43,15 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
 }
 _NEEDED: Final = ("prompt", "output")
 _LIKE_A_TIME: Final = ("time", "arriv", "stamp", "date", "clock")
+_PARTS: Final = {  # of a title, by which a column may well be the role
+    "prompt": ("in", "ins", "input", "inputs", "prompt", "prompts", "prefill", "context"),
+    "output": (
+        "out", "outs", "output", "outputs", "gen", "generated", "generation", "completion", "decode",
+        "response", "answer"
+    ),
+}  # fmt: skip
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_LONGEST_MAPPED: Final = 40  # characters of a title that an error repeats in a flag
 _EXAMPLE: Final = "give role=column pairs such as arrival=ts,prompt=in,output=out"
 
 
@@ -98,15 +109,13 @@ def _find_named(table: Table) -> dict[str, str]:
             titles[role] = found[0]
     for role in _NEEDED:
         if role not in titles:
-            raise _missing(table, role, titles.values())
+            raise _missing(table, role, titles)
     if "arrival" not in titles and (time := _like_a_time(table, titles.values())):
         found_text = f"no arrival column; the columns are {', '.join(listed(table.header))}"
-        raise table.fail(table.header_row, f"{found_text}; if {shown(time)} is the arrival, {_say(time)}")
+        said = "call it arrival_s (_ms, _us, _ns), or map it"
+        flag = _mapping_flag({"arrival": time.strip(), **titles})
+        raise table.fail(table.header_row, f"{found_text}; if {shown(time)} is the arrival, {said}: {flag}")
     return titles
-
-
-def _say(time: str) -> str:
-    return f"call it arrival_s (_ms, _us, _ns) or give columns arrival={time.strip()},..."
 
 
 def _like_a_time(table: Table, used: Iterable[str]) -> str | None:
@@ -120,12 +129,58 @@ def _like_a_time(table: Table, used: Iterable[str]) -> str | None:
     return None
 
 
-def _missing(table: Table, role: str, used: Iterable[str]) -> InputError:
+def _missing(table: Table, role: str, titles: Mapping[str, str]) -> InputError:
+    """The error for a table without `role`; it has the mapping to give, as far as that can be guessed."""
     found = f"no {role} column; the columns are {', '.join(listed(table.header))}"
-    taken = set(used)
-    for title in table.header:
-        close = [] if title in taken else get_close_matches(title.lower(), _NAMES[role], n=1, cutoff=0.7)
-        if close:
-            return table.fail(table.header_row, f"{found}; is {shown(title)} meant to be {close[0]!r}?")
-    known = ", ".join(_NAMES[role])
-    return table.fail(table.header_row, f"{found}; name one {known}, or say which is which with columns")
+    guessed = _guessed(table, titles)
+    flag = _mapping_flag(guessed)
+    title = guessed.get(role)
+    if title is None:
+        known = ", ".join(_NAMES[role])
+        return table.fail(table.header_row, f"{found}; name one {known}, or map it: {flag}")
+    close = get_close_matches(title.lower(), _NAMES[role], n=1, cutoff=0.7)
+    what = f"is {shown(title)} meant to be {close[0]!r}?" if close else f"is {shown(title)} the {role}?"
+    return table.fail(table.header_row, f"{found}; {what} rename it, or map it: {flag}")
+
+
+def _guessed(table: Table, titles: Mapping[str, str]) -> dict[str, str]:
+    """`titles`, and the columns that may well be the roles that lack one: arrival first, then the needed."""
+    found = dict(titles)
+    if "arrival" not in found and (time := _like_a_time(table, found.values())):
+        found = {"arrival": time, **found}
+    for role in _NEEDED:
+        free = [title for title in table.header if title not in found.values()]
+        guess = None if role in found else _nearest_title(role, free)
+        if guess is not None:
+            found[role] = guess
+    return found
+
+
+def _nearest_title(role: str, titles: Iterable[str]) -> str | None:
+    """The first title with a word that speaks of `role` alone, else one with nearly a name of it."""
+    spoken = {title: _roles_of(title) for title in titles}
+    for title, roles in spoken.items():
+        if roles == [role]:
+            return title
+    for title, roles in spoken.items():
+        if not roles and get_close_matches(title.lower(), _NAMES[role], n=1, cutoff=0.7):
+            return title
+    return None
+
+
+def _roles_of(title: str) -> list[str]:
+    """The roles that the words of a title speak of."""
+    words = {word.lower() for word in _WORDS.findall(title)}
+    return [role for role, parts in _PARTS.items() if not words.isdisjoint(parts)]
+
+
+def _mapping_flag(titles: Mapping[str, str]) -> str:
+    """The flag that says which column is what; NAME where that is not known, or no name for a flag."""
+    roles = [role for role in _NAMES if role in titles or role in _NEEDED]
+    pairs = [f"{role}={_mappable(titles.get(role, ''))}" for role in roles]
+    return f"--columns {quote(','.join(pairs))}"
+
+
+def _mappable(title: str) -> str:
+    can_be = title and title.isprintable() and "," not in title and len(title) <= _LONGEST_MAPPED
+    return title if can_be else "NAME"

@@ -19,12 +19,12 @@ _REFUSED: Final = {b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "b
 _POINTER: Final = b"version https://git-lfs."
 
 
-def read_bytes(path: str, built_in: tuple[str, ...]) -> bytes:
+def read_bytes(path: str, instead: str = "check its name") -> bytes:
     """All of it, unpacked if it is gzip.  Raises InputError on a file that cannot be read whole.
 
-    `built_in`: names that are no files, for whoever gave a path that is none either.
+    `instead`: what to do if there is no such file.
     """
-    raw = _read_file(path, built_in)
+    raw = _read_file(path, instead)
     if raw.startswith(_GZIP):
         raw = _unpack(path, raw)
     for magic, kind in _REFUSED.items():
@@ -51,7 +51,7 @@ def text_of(path: str, raw: bytes) -> str:
     return text
 
 
-def _read_file(path: str, built_in: tuple[str, ...]) -> bytes:
+def _read_file(path: str, instead: str) -> bytes:
     try:
         with open(path, "rb") as file:
             start = file.read(_START)
@@ -59,8 +59,7 @@ def _read_file(path: str, built_in: tuple[str, ...]) -> bytes:
                 return start  # neither text nor a kind that is read, so the rest is not worth its memory
             return start + file.read()
     except FileNotFoundError:
-        known = ", ".join(built_in)
-        raise InputError(f"{path}: no such file; give a trace file, or a built-in load: {known}") from None
+        raise InputError(f"{path}: no such file; {instead}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(f"{path!r}: cannot be read ({reason}); check its name and permissions") from None

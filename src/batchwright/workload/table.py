@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 class Table:
     """`pieces(titles)`: these columns of the rows below the header, afresh.  `first`: the first row.
 
-    `header_row`: None where the header is no row of the file.
+    `header_row`: None where the header is no row of the file.  `notes`: on how the rows were read.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Table:
     header_row: int | None
     first: dict[str, str]
     pieces: Callable[[Sequence[str]], Iterator[Piece]]
+    notes: tuple[str, ...] = ()
 
     def read(self, parsers: Mapping[str, Parser]) -> dict[str, _Array]:
         """One array for each column that has a parser.  Raises InputError on the first bad row."""
@@ -70,10 +71,10 @@ class Table:
                 reason = f"no column {title!r}, which {kind} has{nearest(title, listed(self.header))}"
                 raise self.fail(self.header_row, reason)
 
-    def note_ignored(self, used: Mapping[str, object]) -> list[str]:
-        """A note that names the columns that nobody reads; none if all are used."""
+    def all_notes(self, used: Mapping[str, object]) -> list[str]:
+        """`notes`, and one that names the columns that nobody reads, if not all are used."""
         ignored = [title for title in self.header if title not in used]
-        return [f"columns ignored: {', '.join(listed(ignored))}"] if ignored else []
+        return [*self.notes, *([f"columns ignored: {', '.join(listed(ignored))}"] if ignored else [])]
 
     def fail(self, row: int | None, reason: str) -> InputError:
         """The error for one row of the file, or for all of it."""
