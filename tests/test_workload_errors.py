@@ -261,6 +261,11 @@ def test_the_mapping_that_an_error_suggests_reads_the_file(header: str, flag: st
     assert load.output.tolist() == [titles.index(columns["output"]) + 1]
 
 
+def test_a_column_of_text_is_not_taken_for_its_length() -> None:
+    message = error_of("prompt_text,n_in,n_out\nhello,5,6\n")
+    assert message.endswith("is 'n_in' the prompt? rename it, or map it: --columns prompt=n_in,output=n_out")
+
+
 @pytest.mark.parametrize("title", ["out,put", "a" * 60, "two lines"])
 def test_what_cannot_be_guessed_or_mapped_is_left_to_the_reader(title: str) -> None:
     message = error_of(f'arrival,prompt,"{title}"\n0,1,1\n')

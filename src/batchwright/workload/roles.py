@@ -148,8 +148,9 @@ def _guessed(table: Table, titles: Mapping[str, str]) -> dict[str, str]:
     found = dict(titles)
     if "arrival" not in found and (time := _like_a_time(table, found.values())):
         found = {"arrival": time, **found}
+    numbers = [title for title in table.header if table.first.get(title, "").strip().isdecimal()]
     for role in _NEEDED:
-        free = [title for title in table.header if title not in found.values()]
+        free = [title for title in numbers if title not in found.values()]
         guess = None if role in found else _nearest_title(role, free)
         if guess is not None:
             found[role] = guess
