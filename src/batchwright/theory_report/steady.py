@@ -40,6 +40,15 @@ class Steady:
         """From arrival to the end of the step with the prompt, nobody waiting for a slot."""
         return self.late + self.first
 
+    @property
+    def running(self) -> float:
+        """Residents while there are any."""
+        return self.residents / (1 - self.idle)
+
+    def e2e(self, output: float) -> float:
+        """From arrival to the last of `output` tokens."""
+        return self.ttft + (output - 1) * self.tpot
+
 
 def steady(facts: Facts, step: LinearStep) -> Steady:
     """The steady state of the load.  Raises InputError if there is none."""
