@@ -24,9 +24,9 @@ SATURATED = 5_000  # requests of a saturated run, drawn from the lengths of the 
 DRAWS = 5  # of lengths, for the gain
 DRAWN = 2_000  # requests of each
 SECTIONS = 20
-USED: Final = (  # flags of the policies that the formulas use; `version` only says which flags there are
+KNOWN: Final = (  # flags that the formulas use, or (version, preferred_sizes) that need no word here
     "version", "max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_active_seqs",
-    "async_scheduling", "batch_size", "padded", "max_batch_size", "window",
+    "async_scheduling", "batch_size", "padded", "max_batch_size", "window", "preferred_sizes",
 )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def not_in_formulas(policies: Sequence[Any]) -> Iterator[str]:
 
 
 def _is_left_out(policy: Any, field: Field[Any]) -> bool:
-    return field.name not in USED and getattr(policy, field.name) != field.default
+    return field.name not in KNOWN and getattr(policy, field.name) != field.default
 
 
 def _first(policies: Sequence[Any], kind: type, default: Any) -> Any:
