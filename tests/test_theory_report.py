@@ -360,3 +360,28 @@ def test_what_no_formula_uses_is_a_note(capsys: pytest.CaptureFixture[str]) -> N
     assert "no formula finds batch_size=auto: batches of 32" in printed
     assert "no formula bounds a batch by ttft: of the objectives only tpot is used" in printed
     assert "slots bind, " in printed and "so that no wait below has a mean" in printed
+
+
+@pytest.mark.parametrize(("rate", "near"), [(3, 0.02), (8, 0.03), (12, 0.04)])
+def test_prompts_that_share_a_step_are_in_the_fit(rate: float, near: float) -> None:
+    """A roofline hides its first prompt of a step behind its weights, and no other."""
+    load = Workload.open(f"poisson(rate={rate}, n=2500, prompt=512, output=128)")
+    found = theory_report(load, Hosted(Roofline("L40S", "llama-3.1-8b")), Limits())["mean_step_s"]
+    assert found.simulated is not None
+    assert found.value == pytest.approx(found.simulated.value, rel=near)
+
+
+def test_a_step_without_prefill_cost_is_fitted_too() -> None:
+    load = Workload.open(LOAD.format(rate=8)).head(500)
+    known = facts(load, Limits())
+    regime = Regime(least=1, most=16, arriving=0.5)
+    found = linear_step(Hosted(Constant(0.02), per_running=1e-6), known, regime, overlap=True)
+    assert found.base == pytest.approx(0.02, rel=1e-3) and found.prefill == found.attention == 0
+
+
+def test_a_fitted_step_says_what_an_error_of_the_fit_does(report: TheoryReport, bursty: TheoryReport) -> None:
+    assert "here fitted" not in report["mean_step_s"].holds
+    told = re.search(r"here fitted: 1% in the work is ([\d.]+)% in it", bursty["mean_step_s"].holds)
+    base = re.match(r"([\d.]+) ms", bursty["mean_step_s"].filled)
+    assert told is not None and base is not None
+    assert float(told[1]) == pytest.approx(bursty["mean_step_s"].value * 1e3 / float(base[1]) - 1, abs=0.06)

@@ -98,8 +98,14 @@ def _step(facts: Facts, step: LinearStep, at: Steady, run: Run, off: str) -> Qua
         f"{seconds(step.base)} / (1 - {plain(at.rate)} x {seconds(step.work(facts))})",
         lambda: at.step,
         single(float(run.timeline.busy.sum()) / run.summary.num_steps),
-        f"exact for a linear step while the engine never idles, any arrivals{off}",
+        f"exact for a linear step while the engine never idles, any arrivals"
+        f"{_fit(step, at.rate * step.work(facts))}{off}",
     )
+
+
+def _fit(step: LinearStep, share: float) -> str:
+    """What the fit can do to a mean step of which `share` is work."""
+    return f"; here fitted: 1% in the work is {share / (1 - share):.1f}% in it" if step.fit else ""
 
 
 def _running(facts: Facts, at: Steady, run: Run, burst: str) -> Quantity:
