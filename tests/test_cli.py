@@ -359,7 +359,7 @@ def test_a_bad_flag_is_one_line_that_names_it(what: str, command: Command) -> No
 
 def test_a_command_that_is_unknown_is_named_with_the_nearest(command: Command) -> None:
     assert re.search("'comparr'.*'compare'", refusal(command("comparr", "four.csv")))
-    assert "trace" in refusal(command("compare"))
+    assert "load" in refusal(command("compare"))
 
 
 def test_an_error_without_a_command_is_not_the_whole_help_in_one_line(command: Command) -> None:

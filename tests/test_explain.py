@@ -51,7 +51,7 @@ def test_it_is_made_of_whole_sentences(seed: int) -> None:
     names = np.random.default_rng(seed).permutation(list(POLICIES))[: 1 + seed % len(POLICIES)].tolist()
     text = paragraph({name: case(seed, name).run for name in names})
     assert text.endswith(".") and not re.search(r"\s\s|\s[.,;]|nan|,,|\band and\b|\n", text)
-    assert 2 <= len(sentences(text)) <= 6
+    assert 2 <= len(sentences(text)) <= 10
     assert "with  " not in text and text.count("(") == text.count(")")
 
 
@@ -72,10 +72,34 @@ def test_equal_policies_are_not_told_apart() -> None:
     assert "times as long" not in paragraph(runs)
 
 
-def test_the_only_seat_of_a_policy_is_one() -> None:
+def test_it_says_who_runs_out_of_kv_blocks_and_how_often_requests_are_preempted() -> None:
+    load = random_load(3)
+    most = int((load.prompt + load.max_tokens).max())
+    limits = bw.Limits(max_num_seqs=32, num_kv_blocks=2 * -(-most // 16), max_model_len=most)
+    runs = bw.compare(load, COST, limits, {"vllm": "vllm"})
+    summary = runs["vllm"].summary
+    assert summary.num_preemptions > 1 or summary.kv_peak >= 0.99
+    said = f"vllm runs out of KV blocks: {summary.kv_peak:.1%} are taken at the peak"
+    assert said in paragraph(runs)
+    roomy = bw.compare(load, COST, bw.Limits(max_num_seqs=32, num_kv_blocks=10**6), {"vllm": "vllm"})
+    assert "KV blocks" not in paragraph(roomy)
+
+
+def test_it_has_the_numbers_of_the_table_where_loads_are_repeated() -> None:
+    load = bw.Workload.open("poisson(n=100, rate=8, prompt=uniform(10, 200), output=uniform(5, 40))")
+    runs = bw.compare(load, COST, policies={"a": "vllm", "b": "orca(2)"}, repeat=4, slo="ttft=300ms")
+    text = paragraph(runs, runs.estimates.value)
+    mean = runs.estimates.value("a", "e2e_s.mean")
+    assert seconds(mean) != seconds(runs["a"].summary.e2e.mean)
+    assert f"{seconds(mean)} with a" in text
+    assert f"{runs.estimates.value('a', 'attainment'):.1%} with a" in text
+    assert text in " ".join(runs.table().split())
+
+
+def test_the_only_slot_of_a_policy_is_one() -> None:
     runs = bw.compare(random_load(3), COST, policies={"orca": "orca(max_batch_size=1)"})
     text = paragraph(runs)
-    assert "of the time of its one seat." in text and "takes" in text and "see nothing" not in text
+    assert "of the time of its one slot." in text and "takes" in text and "see nothing" not in text
 
 
 def test_of_many_policies_the_fastest_the_slowest_and_the_idlest_stand_for_all() -> None:

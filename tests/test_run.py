@@ -16,6 +16,7 @@ import pytest
 
 import batchwright as bw
 from batchwright.conformance import VLLM_FLAGS
+from batchwright.figures import seconds
 from batchwright.history import EngineStep, steps
 from batchwright.run import Run
 from batchwright.step import Step
@@ -491,7 +492,8 @@ def test_a_difference_of_runs_pairs_their_requests() -> None:
     assert mirrored.value == pytest.approx(-expected.mean(), rel=1e-12)
     lines = str(difference).splitlines()
     assert lines[0].startswith("a - b") and len(lines) == 4
-    assert f"{expected.mean():+.4g} s" in lines[1] and "TPOT  not applicable" in lines[2]
+    assert lines[1].startswith(f"  TTFT  {seconds(expected.mean())}  [")
+    assert "TPOT  not applicable" in lines[2]
 
 
 def test_columns_that_are_handed_out_can_be_dropped_without_harm() -> None:

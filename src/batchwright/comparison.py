@@ -43,7 +43,7 @@ class UnknownRunError(InputError, KeyError):
     __str__ = Exception.__str__  # KeyError would show it in quotes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Runs(Mapping[str, Run]):
     """The runs of a comparison on its first load, by the name of the policy.
 
@@ -66,6 +66,12 @@ class Runs(Mapping[str, Run]):
 
     def __len__(self) -> int:
         return len(self.runs)
+
+    def __repr__(self) -> str:
+        return f"<Runs of {', '.join(self.runs)} on {self.load.name}; print(runs) shows the table>"
+
+    def __str__(self) -> str:
+        return self.table()
 
     def difference(self, a: str, b: str, metric: str) -> Interval:
         """How much higher `metric`, such as `ttft_s.p99`, is for `a` than for `b`, paired, at 95 %."""
@@ -144,7 +150,7 @@ class _Comparison:
             if i == 0:
                 first, first_skip = found, skip
         method = method_of(load, repeat)
-        estimates = Estimates(method, self.values, first, first_skip, digest.hexdigest())
+        estimates = Estimates(method, self.values, first, first_skip, digest.hexdigest(), self.slo)
         for one in first.values():
             one.siblings = estimates
         return Runs(load, self.limits, first, estimates, self.slo)

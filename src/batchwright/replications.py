@@ -19,10 +19,22 @@ from itertools import islice
 from math import isnan, nan
 from typing import Final, Literal
 
+import numpy as np
+
 from batchwright.errors import InputError
-from batchwright.estimates import SPREADS
-from batchwright.interval import Interval, around, bootstrap_interval, difference, t_interval
+from batchwright.estimates import SPREADS, kept_requests
+from batchwright.interval import (
+    Interval,
+    around,
+    bootstrap_interval,
+    difference,
+    paired_interval,
+    series_interval,
+    t_interval,
+)
+from batchwright.metrics import Numbers
 from batchwright.run import Run, paired
+from batchwright.slo import Slo
 from batchwright.workload import Workload
 
 Method = Literal["sections", "replications", "bootstrap"]
@@ -73,7 +85,7 @@ class Estimates:
     """`values`: per policy, one mapping from metric to value for every load that was run.
 
     `runs`: those of the first load, of which the first `skip` requests are left out.
-    `digest`: of all loads.
+    `digest`: of all loads.  `slo`: what attainment and goodput are of.
     """
 
     method: Method
@@ -81,6 +93,7 @@ class Estimates:
     runs: Mapping[str, Run]
     skip: int
     digest: str
+    slo: Slo | None = None
     _known: dict[tuple[str, str, str, str], Interval] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -105,6 +118,10 @@ class Estimates:
             self._known[key] = self._interval(policy, metric)
         return self._known[key]
 
+    def value(self, policy: str, metric: str) -> float:
+        """The estimate alone."""
+        return self.interval(policy, metric).value
+
     def difference(self, a: str, b: str, metric: str) -> Interval:
         """How much higher `metric` is for `a` than for `b`, paired."""
         key = ("difference", a, b, metric)
@@ -116,6 +133,8 @@ class Estimates:
         if self.method != "sections":
             return self._spread([values[metric] for values in self.values[policy]])
         value = self.values[policy][0][metric]
+        if metric == "attainment" and self.is_steady:
+            return around(value, series_interval(self._met(policy)).half)
         if not self._has_sections(metric):
             return around(value, nan)
         return around(value, self.runs[policy].interval(metric, self.skip).half)
@@ -125,6 +144,8 @@ class Estimates:
         apart = [float(difference(x[metric], y[metric])) for x, y in pairs]
         if self.method != "sections":
             return self._spread(apart)
+        if metric == "attainment" and self.is_steady:
+            return paired_interval(self._met(a), self._met(b))
         if not self._has_sections(metric):
             return around(apart[0], nan)
         return paired(self.runs[a], self.runs[b], metric, self.skip)
@@ -141,6 +162,13 @@ class Estimates:
         best = max(names, key=lambda name: sign * self.interval(name, metric).value)
         others = [self.difference(best, name, metric) for name in names if name != best]
         return best if all(found.is_clear and found.value * sign > 0 for found in others) else None
+
+    def _met(self, policy: str) -> Numbers:
+        """Per request after warm-up: 1 if it met the SLO, 0 if not; nan where no limit applies."""
+        run = self.runs[policy]
+        met = None if self.slo is None else run.met(self.slo)
+        kept = kept_requests(run, self.skip)
+        return np.full(len(kept), nan) if met is None else met[kept].astype(np.float64)
 
     def _spread(self, values: list[float]) -> Interval:
         if self.method == "bootstrap":

@@ -155,7 +155,7 @@ def remarks(estimates: Estimates) -> list[str]:
 
 def prose(estimates: Estimates, width: int) -> str:
     """The remarks, a line each, and then the paragraph, in lines of `width` characters."""
-    lines = [*remarks(estimates), "", paragraph(estimates.runs)]
+    lines = [*remarks(estimates), "", paragraph(estimates.runs, estimates.value)]
     return "\n".join(fill(line, width, break_long_words=False, break_on_hyphens=False) for line in lines)
 
 

@@ -53,7 +53,7 @@ def as_json(load: Workload, limits: Limits, estimates: Estimates, slo: Slo | Non
         "loads_sha256": estimates.digest,
         "num_warm_up_requests": estimates.skip,
         "notes": [run.note for run in runs.values() if run.note],
-        "paragraph": paragraph(runs),
+        "paragraph": paragraph(runs, estimates.value),
         "policies": {name: _policy(name, run, estimates) for name, run in runs.items()},
         "winners": {key_of(metric): estimates.winner(metric) for metric in RANKED},
         "differences": {f"{b} - {a}": _differences(b, a, estimates) for a, b in combinations(runs, 2)},

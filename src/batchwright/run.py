@@ -14,6 +14,7 @@ from batchwright.counts import Count, seated, waiting
 from batchwright.errors import InputError, nearest
 from batchwright.estimates import SPREADS, estimates, kept_requests
 from batchwright.fairness import Fairness, alone, clients, fairness
+from batchwright.figures import seconds
 from batchwright.gaps import Gaps, gaps
 from batchwright.interval import Interval, difference, paired_interval, sectioned, series_interval, warm_up
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED
@@ -64,6 +65,10 @@ class Run:
         self.timeline = Timeline(
             self.log, self.pads, simulator.cost, simulator.batch.overlap, simulator.stretch
         )
+
+    def __repr__(self) -> str:
+        done = np.count_nonzero(~np.isnan(self._requests["finished_s"]))
+        return f"<Run {self.name} on {self.load.name}: {done} of {len(self.load)} requests finished>"
 
     # --- columns --------------------------------------------------------------
 
@@ -283,6 +288,12 @@ def paired(a: Run, b: Run, name: str, skip: int = 0) -> Interval:
     return paired_interval(a.requests()[column][kept], b.requests()[column][kept], which)
 
 
+def _signed(found: Interval) -> str:
+    """`-98.5 s  [-104 s, -92.5 s]`."""
+    value, low, high = (f"{'+' if x > 0 else ''}{seconds(x)}" for x in (found.value, found.low, found.high))
+    return f"{value}  [{low}, {high}]" if found.is_known else value
+
+
 @dataclass(frozen=True)
 class RunDifference:
     """How much longer `a` takes than `b`: load by load, or request by request if there is one load."""
@@ -308,5 +319,5 @@ class RunDifference:
             if np.isnan(found.value):
                 lines.append(f"  {title}  not applicable")
             else:
-                lines.append(f"  {title}  {found.value:+.4g} s  [{found.low:+.4g}, {found.high:+.4g}]")
+                lines.append(f"  {title}  {_signed(found)}")
         return "\n".join(lines)

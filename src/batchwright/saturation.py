@@ -100,20 +100,20 @@ class _Look:
     @property
     def unclear_text(self) -> str:
         return (
-            f"the queue was last empty at {self.since}, but does not clearly grow: {_levels(self.waiting)} "
-            "wait; a longer run could tell"
+            f"the queue was last empty at {self.since}, but does not clearly grow: "
+            f"{_levels(self.waiting, 'waited')}; a longer run could tell"
         )
 
     @property
     def queue_text(self) -> str:
         return (
-            f"the queue grows with the trace: {_levels(self.waiting)} wait, and it was last empty at "
-            f"{self.since}"
+            f"the queue grows with the trace: {_levels(self.waiting, 'waited')}; it was last empty "
+            f"at {self.since}"
         )
 
     @property
     def seats_text(self) -> str:
-        return f"the requests in flight grow with the trace: {_levels(self.running)} run"
+        return f"the requests in flight grow with the trace: {_levels(self.running, 'ran')}"
 
     @property
     def since(self) -> str:
@@ -125,10 +125,11 @@ class _Look:
         )
 
 
-def _levels(levels: tuple[float, float]) -> str:
+def _levels(levels: tuple[float, float], what: str) -> str:
     first, last = levels
     return (
-        f"{_short(first)} requests in the first half of the arrivals and {_short(last)} in the last quarter"
+        f"{_short(first)} requests {what} on average in the first half of the arrivals, {_short(last)} in "
+        "the last quarter"
     )
 
 

@@ -121,9 +121,9 @@ def peak_batch(timeline: Timeline) -> float:
 def hit_rate(run: Run) -> float:
     """Cached tokens over prompt tokens, in the first stay of every request that was admitted."""
     ids, cached = run.timeline.admitted["id"], run.timeline.admitted["cached"]
-    if len(ids) == 0 or not (run.caches or cached.any()):
-        return np.nan
     ids, first = np.unique(ids, return_index=True)  # stays are in order of admission
+    if len(ids) == 0 or not (run.caches or cached[first].any()):
+        return np.nan
     return float(cached[first].sum() / run.load.prompt[ids].sum())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from typer import Argument, Option
@@ -20,12 +20,14 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+OTHER_WORDS: Final = {"": ["--help"], "--version": ["version"]}  # for a command
 
 
 def run(arguments: list[str]) -> int:
     """Run one command; its exit status.  Raises BatchwrightError on bad input."""
     try:
-        status = app(arguments or ["--help"], prog_name="batchwright", standalone_mode=False)
+        words = OTHER_WORDS.get(" ".join(arguments), arguments)
+        status = app(words, prog_name="batchwright", standalone_mode=False)
     except typer.TyperException as error:
         raise InputError(f"{_said(error)}; see batchwright --help") from None
     except typer.Abort:

@@ -12,23 +12,23 @@ from typer import Argument, Option
 
 from batchwright.scenario.keys import MEASUREMENT, Scenario
 
-_TRACE: Final = Annotated[str, Argument(help="trace file, load such as chat, or scenario (.yaml)")]
+_LOAD: Final = Annotated[str, Argument(help="trace file, load such as chat, or scenario (.yaml)")]
 _SET: Final = Annotated[
     list[str] | None, Option(help="key=value of a scenario; may be repeated", rich_help_panel=MEASUREMENT)
 ]
 
 
 def scenario_command(own: Callable[..., None]) -> Callable[..., None]:
-    """The command `own(scenario, ...)` with the argument TRACE and the flags of a scenario, then its own."""
+    """The command `own(scenario, ...)` with the argument LOAD and the flags of a scenario, then its own."""
 
-    def command(trace: str, **given: Any) -> None:
+    def command(load: str, **given: Any) -> None:
         from batchwright.scenario.text import read
 
         flags = {name: given.pop(name) for name in _FLAGS}
-        own(read(trace, flags, given.pop("set") or ()), **given)
+        own(read(load, flags, given.pop("set") or ()), **given)
 
     mine = list(inspect.signature(own, eval_str=True).parameters.values())[1:]
-    parameters = [_parameter("trace", _TRACE, inspect.Parameter.empty)]
+    parameters = [_parameter("load", _LOAD, inspect.Parameter.empty)]
     parameters += [_parameter(name, kind) for name, kind in _FLAGS.items()] + [_parameter("set", _SET)]
     signature = inspect.Signature([*parameters, *mine])
     command.__signature__ = signature  # type: ignore[attr-defined]

@@ -171,7 +171,7 @@ def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
     cost = Hosted(Roofline(gpu, model, tp))
     base, each = cost.base * 1e6, cost.per_running * 1e6
-    host = f"the host takes {base:g} us + {each:g} us per running request a step, hidden by async scheduling"
+    host = f"the host takes {base:g} us + {each:g} us per running request a step; async scheduling hides it"
     return cost, f"hosted {name}", [said, host]
 
 

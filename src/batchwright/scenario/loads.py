@@ -1,6 +1,6 @@
 """The load of a scenario: opened, then cut and scaled in the order of the keys.
 
-    between, sample, tile, time_scale, prompt_scale, output_scale, rate, requests
+    between, sample, tile, requests, time_scale, prompt_scale, output_scale, rate
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def load_of(scenario: Scenario) -> Workload:
     """The requests that are served.  Raises InputError."""
     reading = _given(seed=scenario.seed, columns=_columns(scenario.columns), time_unit=scenario.time_unit)
     load = Workload.open(scenario.workload, max_tokens=max_tokens_of(scenario.max_tokens), **reading)
-    return _head(scenario, _scaled(scenario, _part(scenario, load)))
+    return _scaled(scenario, _head(scenario, _part(scenario, load)))
 
 
 def _part(scenario: Scenario, load: Workload) -> Workload:
