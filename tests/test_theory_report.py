@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from heapq import heapreplace
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from batchwright import Constant, Hosted, Limits, Linear, Roofline, Workload, dynamic, static, vllm
 from batchwright.errors import InputError
 from batchwright.slo import Slo
+from batchwright.theory import gain, lengths
+from batchwright.theory.expected_max import expected_max
 from batchwright.theory_report import TheoryReport, theory_report
 from batchwright.theory_report.facts import facts
 from batchwright.theory_report.quantity import WIDTH, plain, quantity, seconds, shown
@@ -232,3 +235,153 @@ def test_the_command_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str])
     theory(asked, as_json=False)
     printed = capsys.readouterr().out
     assert "largest batch with a TPOT of 10 ms" in printed and "no formulas for orca" in printed
+
+
+# --- where the formulas end, and what they leave out -------------------------------------
+
+
+@pytest.mark.parametrize("spread", [0, 10])
+def test_outputs_that_hardly_spread_have_no_gain_at_once(spread: int) -> None:
+    output = f"uniform({200 - spread}, {200 + spread})"
+    load = Workload.open(f"poisson(rate=4, n=300, prompt=500, output={output})")
+    found = theory_report(load, LINEAR, Limits(max_num_seqs=64))["gain_at_once"]
+    assert np.isnan(found.value) and "leave in waves" in found.why
+    assert found.simulated is not None and found.simulated.value < 0.06
+
+
+LAWS = [lengths.uniform(300 - half, 300 + half) for half in (0, 15, 60, 100, 180, 260)]
+LAWS += [lengths.geometric(288.0, 512), lengths.lognormal(288.0, 0.3), lengths.empirical([10, 10, 500])]
+
+
+def last_end(outputs: list[int], slots: int) -> int:
+    """Steps until all have ended; the next one starts where one ends first."""
+    ends = [0] * slots
+    for tokens in outputs:
+        heapreplace(ends, ends[0] + tokens)
+    return max(ends)
+
+
+@pytest.mark.parametrize("slots", [8, 64])
+def test_the_time_of_a_flood_is_right_wherever_it_is_given(slots: int) -> None:
+    """Within 5 %, 2 % from 4 requests a slot on; what is refused would be off by more than that somewhere."""
+    random, worst, refused = np.random.default_rng(5), 0.0, []
+    for law in LAWS:
+        for turns in (2, 2.5, 3, 4, 6, 12):
+            count = round(turns * slots)
+            drawn = [last_end(lengths.draw(law, count, random).tolist(), slots) for _ in range(6000 // count)]
+            try:
+                found = gain.continuous_time(law, count, slots, 1.0) / float(np.mean(drawn)) - 1
+                noise = 3 * float(np.std(drawn) / np.mean(drawn)) / len(drawn) ** 0.5
+                assert abs(found) < noise + (0.05 if turns < 4 else 0.02), (law.size, turns, found)
+            except InputError:
+                refused.append((law, count, drawn))
+    for law, count, drawn in refused:
+        left = lengths.residual(law)
+        formula = count * lengths.mean(law) / slots - lengths.mean(left) + expected_max(left, slots)
+        worst = max(worst, abs(formula / float(np.mean(drawn)) - 1))
+    assert worst > 0.15
+
+
+@pytest.mark.parametrize(("turns", "cv"), [(2, 0.21), (3, 0.16), (4, 0.13), (6, 0.091), (10, 0.051)])
+def test_the_spread_from_which_a_flood_has_a_time_is_that_of_the_page(turns: int, cv: float) -> None:
+    for share, is_given in ((0.97, False), (1.03, True)):
+        half = round(20_000 * cv * share * 3**0.5)
+        error = gain.wave_error(lengths.uniform(20_000 - half, 20_000 + half), turns * 32, 32)
+        assert (error <= 0.03) == is_given, (half, error)
+
+
+def test_under_two_requests_a_slot_a_flood_has_no_time() -> None:
+    with pytest.raises(InputError, match="63 requests are under 2 x 32 slots"):
+        gain.continuous_time(LAWS[4], 63, 32, 1.0)
+
+
+def a_load_on_512_slots(rate: float, n: int) -> TheoryReport:
+    load = Workload.open(f"poisson(rate={rate}, n={n}, prompt=uniform(100, 900), output=uniform(20, 180))")
+    return theory_report(load, LINEAR, Limits(max_num_seqs=512))
+
+
+def test_near_saturation_a_line_says_what_the_run_differs_by() -> None:
+    found = a_load_on_512_slots(rate=54, n=2000)
+    assert found["load"].value > 0.9
+    for key in ("mean_step_s", "running", "tpot_s", "ttft_s", "e2e_s"):
+        assert "the run may not be steady: " in found[key].holds, key
+    step = found["mean_step_s"]
+    assert step.simulated is not None
+    assert abs(step.value / step.simulated.value - 1) > 0.1  # else there is nothing to say
+    told = re.search(r"may not be steady: ([\d.]+) ms at the ([\d.]+) requests/s", step.holds)
+    assert told is not None and float(told[2]) < 54
+    assert float(told[1]) * 1e-3 == pytest.approx(step.simulated.value, rel=0.03)
+    said = " ".join(line for part in found.sections for line in part.said)
+    assert "is over 90%" in said and "waits for the token budget now and then is not in TTFT" in said
+
+
+def test_a_steady_run_gets_no_such_word(report: TheoryReport) -> None:
+    assert "may not be steady" not in report.text()
+
+
+def test_a_short_run_is_called_short_at_any_load() -> None:
+    found = a_load_on_512_slots(rate=10, n=50)
+    assert found["load"].value < 0.5
+    assert "may not be steady" in found["tpot_s"].holds and "may not be steady" in found["static_e2e_s"].holds
+    assert "50 requests are too few to tell" in found.text()
+
+
+LIMITED = [
+    (vllm(max_num_seqs=16), Limits(max_num_seqs=16)),
+    (vllm(max_num_batched_tokens=512), Limits(max_num_batched_tokens=512)),
+    (vllm(max_num_scheduled_tokens=64), Limits(max_num_seqs=64, max_num_batched_tokens=64)),
+]
+
+
+@pytest.mark.parametrize(("policy", "limits"), LIMITED)
+def test_a_policys_own_limits_are_those_of_the_server(policy: Any, limits: Limits) -> None:
+    load = Workload.open(LOAD.format(rate=4)).head(300)
+    own = theory_report(load, LINEAR, Limits(), [policy, static(8), dynamic(8)])
+    served = theory_report(load, LINEAR, limits, [vllm(), static(8), dynamic(8)])
+    for key in ("slots_ceiling", "token_ceiling", "largest_batch", "slots_gain", "slot_wait_s"):
+        assert own[key].filled == served[key].filled and own[key].value == served[key].value, key
+
+
+def test_what_no_formula_uses_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    from batchwright.cli.theory import theory
+    from batchwright.scenario.keys import Scenario
+
+    asked = Scenario(
+        workload="poisson(rate=4, n=300, prompt=100, output=50)",
+        cost="linear(0.006, 2e-5, 5e-5)",
+        policies="vllm(watermark=0.1,max_num_seqs=16),static(auto,streamed=true),dynamic(8)",
+        slo="ttft=100ms,tpot=10ms",
+        max_num_seqs=64,
+    )
+    theory(asked, as_json=False)
+    printed = capsys.readouterr().out
+    assert "no formula uses watermark of vllm\n" in printed
+    assert "no formula uses streamed of static\n" in printed and "of dynamic" not in printed
+    assert "no formula finds batch_size=auto: batches of 32" in printed
+    assert "no formula bounds a batch by ttft: of the objectives only tpot is used" in printed
+    assert "slots bind, " in printed and "so that no wait below has a mean" in printed
+
+
+@pytest.mark.parametrize(("rate", "near"), [(3, 0.02), (8, 0.03), (12, 0.04)])
+def test_prompts_that_share_a_step_are_in_the_fit(rate: float, near: float) -> None:
+    """A roofline hides its first prompt of a step behind its weights, and no other."""
+    load = Workload.open(f"poisson(rate={rate}, n=2500, prompt=512, output=128)")
+    found = theory_report(load, Hosted(Roofline("L40S", "llama-3.1-8b")), Limits())["mean_step_s"]
+    assert found.simulated is not None
+    assert found.value == pytest.approx(found.simulated.value, rel=near)
+
+
+def test_a_step_without_prefill_cost_is_fitted_too() -> None:
+    load = Workload.open(LOAD.format(rate=8)).head(500)
+    known = facts(load, Limits())
+    regime = Regime(least=1, most=16, arriving=0.5)
+    found = linear_step(Hosted(Constant(0.02), per_running=1e-6), known, regime, overlap=True)
+    assert found.base == pytest.approx(0.02, rel=1e-3) and found.prefill == found.attention == 0
+
+
+def test_a_fitted_step_says_what_an_error_of_the_fit_does(report: TheoryReport, bursty: TheoryReport) -> None:
+    assert "here fitted" not in report["mean_step_s"].holds
+    told = re.search(r"here fitted: 1% in the work is ([\d.]+)% in it", bursty["mean_step_s"].holds)
+    base = re.match(r"([\d.]+) ms", bursty["mean_step_s"].filled)
+    assert told is not None and base is not None
+    assert float(told[1]) == pytest.approx(bursty["mean_step_s"].value * 1e3 / float(base[1]) - 1, abs=0.06)

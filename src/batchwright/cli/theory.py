@@ -9,7 +9,7 @@ from batchwright.cli.screen import heading
 from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
 from batchwright.theory_report import theory_report
-from batchwright.theory_report.simulated import used_policies
+from batchwright.theory_report.simulated import not_in_formulas, used_policies
 
 
 def theory(scenario: Scenario, *, as_json: bool) -> None:
@@ -31,5 +31,9 @@ def _left_out(prepared: Prepared) -> Iterator[str]:
     other = [name for name, policy in prepared.policies.items() if not any(policy is own for own in used)]
     if other:
         yield f"no formulas for {', '.join(other)}: they are those of the first static, dynamic and vllm"
+    yield from not_in_formulas(used)
+    unused = [name for name in (prepared.slo.limits if prepared.slo else {}) if name != "tpot"]
+    if unused:
+        yield f"no formula bounds a batch by {', '.join(unused)}: of the objectives only tpot is used here"
     if prepared.scenario.repeat > 1:
         yield "the intervals are those of one run of the load; --repeat has no effect here"

@@ -23,7 +23,7 @@ from batchwright.theory_report.facts import facts
 from batchwright.theory_report.gains import batch_section, gain_section, host_section
 from batchwright.theory_report.quantity import Quantity, Section, lines, to_json
 from batchwright.theory_report.residents import continuous_section
-from batchwright.theory_report.simulated import Simulated
+from batchwright.theory_report.simulated import Simulated, vllm_limits
 from batchwright.theory_report.steady import resident_regime
 from batchwright.theory_report.steps import Regime, linear_step
 from batchwright.workload import Workload
@@ -69,12 +69,15 @@ def theory_report(
 ) -> TheoryReport:
     """Every formula for `load` on a server, beside its simulated value.
 
-    `policies`: the first Static, Dynamic and Vllm among them set batch size, window and scheduling; else
-    their defaults.  `slo`: its TPOT bounds a batch.  Raises InputError if the load serves nobody.
+    `policies`: the first Static, Dynamic and Vllm among them set batch size, window, scheduling, slots and
+    tokens of a step; else their defaults.  `slo`: its TPOT bounds a batch.
+
+    Raises InputError if the load serves nobody, LimitError on what vLLM refuses to start with.
     """
-    settled = settle(limits or Limits(), cost, load)
-    known = facts(load, settled)
-    runs = Simulated(load, known, cost, settled, policies)
+    server = settle(limits or Limits(), cost, load)
+    known = facts(load, server)
+    runs = Simulated(load, known, cost, server, policies)
+    settled = vllm_limits(runs.vllm, server)
     overlap = runs.vllm.async_scheduling
     full = linear_step(cost, known, full_regime(known, settled), overlap)
     step = linear_step(cost, known, resident_regime(cost, known, settled, overlap), overlap)

@@ -125,7 +125,8 @@ def limits_section(
     saturated = runs.saturated_rate()
     said = (
         *step_lines(facts, step),
-        f"continuous batching is steady below the least of the three: {found.binds} binds, "
+        f"continuous batching is steady below the least of the three: {found.binds} "
+        f"{'bind' if found.binds == 'slots' else 'binds'}, "
         f"{plain(found.least)} requests/s",
     )
     rows = (
@@ -204,5 +205,5 @@ def _load(facts: Facts, found: Ceilings) -> Quantity:
         "rate / ceiling",
         f"{plain(facts.rate)} / {plain(found.least)}",
         lambda: facts.steady_rate() / found.least,
-        holds="1 or more: queues grow for ever, and nothing below that waits has a steady state",
+        holds="1 or more: the queue grows for ever, so that no wait below has a mean",
     )

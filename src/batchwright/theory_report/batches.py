@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isnan
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from batchwright.errors import InputError
 from batchwright.metrics import Numbers
+from batchwright.run import Run
 from batchwright.theory import dynamic, static
 from batchwright.theory.expected_max import expected_max, law_of_max
 from batchwright.theory.lengths import Law, empirical, mean, second_moment
@@ -18,6 +20,7 @@ from batchwright.theory_report.facts import Facts
 from batchwright.theory_report.quantity import Quantity, Section, plain, quantity, seconds
 from batchwright.theory_report.simulated import Simulated
 from batchwright.theory_report.steps import LinearStep
+from batchwright.theory_report.unsettled import settledness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,20 +121,30 @@ def _batch_seconds(facts: Facts, step: LinearStep, batch: Batch, runs: Simulated
 def _static_e2e(facts: Facts, batch: Batch, runs: Simulated) -> Quantity:
     cv2 = batch.variance / batch.seconds**2
 
-    def value() -> float:
-        rate = facts.steady_rate()
+    def value(own: Facts) -> float:
+        rate = own.steady_rate()
         return static.full_batch_wait(rate, batch.size, batch.seconds, cv2) + batch.seconds
 
+    run = None if isnan(facts.rate) else runs.run(runs.static)
+    off = _off(run, facts, batch.size, batch.seconds, value)
     return quantity(
         "static_e2e_s",
         "mean E2E",
         "s",
         "(B - 1) / (2 rate) + E[Y] (1 + B cv^2) / rate + E[S_B]",
         _filled_e2e(facts, batch, cv2),
-        value,
-        None if isnan(facts.rate) else runs.run(runs.static).interval("e2e_s"),
-        f"Poisson arrivals at a steady rate; E[Y] from {batch.size - 1} complex roots{_bursts(facts)}",
+        lambda: value(facts),
+        None if run is None else run.interval("e2e_s"),
+        f"Poisson arrivals at a steady rate; E[Y] from {batch.size - 1} complex roots{_bursts(facts)}{off}",
     )
+
+
+def _off(run: Run | None, facts: Facts, size: int, seconds: float, value: Callable[[Facts], float]) -> str:
+    """What a run that is not steady differs by; batches of `size` take `seconds`."""
+    if run is None or not facts.rate * seconds < size:
+        return ""
+    load = facts.rate * seconds / size
+    return settledness(run, facts, load, seconds / (1 - load)).differs("s", value)
 
 
 def _filled_e2e(facts: Facts, batch: Batch, cv2: float) -> str:
@@ -181,14 +194,23 @@ def dynamic_section(facts: Facts, step: LinearStep, runs: Simulated) -> Section:
             lambda: _or_raise(found.size, why),
             holds=f"Poisson arrivals at a steady rate; a rate that drifts makes longer waits{_more(facts)}",
         ),
-        _dynamic_ttft(facts, step, found, why, runs),
+        _dynamic_ttft(facts, step, service, spread, runs),
     )
     return Section("Dynamic", (said,), rows)
 
 
 def _dynamic_ttft(
-    facts: Facts, step: LinearStep, found: dynamic.Batches, why: str, runs: Simulated
+    facts: Facts, step: LinearStep, service: Numbers, spread: Numbers, runs: Simulated
 ) -> Quantity:
+    window = runs.dynamic.window
+    found, why = _chain(facts, service, spread, window)
+
+    def value(own: Facts) -> float:
+        chain, reason = _chain(own, service, spread, window)
+        return _or_raise(_ttft(own, step, chain), reason)
+
+    run = None if isnan(facts.rate) else runs.run(runs.dynamic)
+    off = _off(run, facts, len(service), float(service[-1]), value)
     return quantity(
         "dynamic_ttft_s",
         "mean TTFT",
@@ -196,8 +218,8 @@ def _dynamic_ttft(
         "W + base + j E[prompt], j: batch that a request is in",
         _filled_ttft(facts, step, found, why),
         lambda: _or_raise(_ttft(facts, step, found), why),
-        None if isnan(facts.rate) else runs.run(runs.dynamic).interval("ttft_s"),
-        "as the mean batch; W: mean wait of the chain",
+        None if run is None else run.interval("ttft_s"),
+        f"as the mean batch; W: mean wait of the chain{off}",
     )
 
 

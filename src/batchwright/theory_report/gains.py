@@ -69,22 +69,26 @@ def _decode_only(facts: Facts, size: int, runs: Simulated) -> Quantity:
 
 def _few(facts: Facts, size: int, runs: Simulated) -> Quantity:
     few = len(facts.outputs) if facts.rate == inf else FEW
-    static = gain.static_time(facts.law, few, size, 1.0)
-    left = residual(facts.law)
-    drain = expected_max(left, size) - mean(left)
-    served = gain.continuous_time(facts.law, few, size, 1.0)
     return quantity(
         "gain_at_once",
         f"the same, {few:,} requests at once",
         "gain",
         "steps of static / (n E[o] / B - E[R] + E[max of B R]) - 1",
-        f"{plain(static)} / ({few} x {plain(facts.output)} / {size} + {plain(drain)}) - 1"
-        if size < few
-        else f"{plain(static)} / {plain(served)} - 1",
+        _filled_few(facts, few, size),
         lambda: gain.gain_at_once(facts.law, few, size),
         runs.gain(few, MANY, is_free=True),
-        "R: tokens that a resident has left at a random step; nothing to gain up to B requests",
+        "R: tokens that a resident has left at a random step; outputs that spread enough for requests not to "
+        "leave in waves: then within 5%; nothing to gain up to B requests",
     )
+
+
+def _filled_few(facts: Facts, few: int, size: int) -> str:
+    static = plain(gain.static_time(facts.law, few, size, 1.0))
+    if few <= size:
+        return f"{static} / {static} - 1"
+    left = residual(facts.law)
+    drain = expected_max(left, size) - mean(left)
+    return f"{static} / ({few} x {plain(facts.output)} / {size} + {plain(drain)}) - 1"
 
 
 def _more_slots(facts: Facts, step: LinearStep, limits: Limits, size: int) -> Quantity:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from batchwright.errors import InputError
@@ -16,6 +18,7 @@ from batchwright.theory_report.quantity import Quantity, Section, plain, quantit
 from batchwright.theory_report.simulated import Simulated
 from batchwright.theory_report.steady import Steady, steady
 from batchwright.theory_report.steps import LinearStep
+from batchwright.theory_report.unsettled import NEAR, Settledness, settledness
 
 TPOT = "(base + d) / (1 - rate work)"
 TTFT = "E[t^2] / (2 E[t]) + base + d n + P (1 + rate E[t])"
@@ -32,7 +35,10 @@ def continuous_section(
     )
     try:
         _check_load(facts, found)
-        rows = _rows(facts, step, steady(facts, step), limits, runs)
+        at = steady(facts, step)
+        fit = _settledness(facts, step, at, found, runs.continuous)
+        rows = _rows(facts, step, at, limits, runs, fit)
+        said += _near(facts, found, fit)
     except InputError as error:
         why = str(error)
         rows = [
@@ -51,21 +57,39 @@ def _check_load(facts: Facts, found: Ceilings) -> None:
         )
 
 
-def _rows(facts: Facts, step: LinearStep, at: Steady, limits: Limits, runs: Simulated) -> list[Quantity]:
+def _settledness(facts: Facts, step: LinearStep, at: Steady, found: Ceilings, run: Run) -> Settledness:
+    """Near its mean the number of residents settles in E[o] t / (1 - rate work)."""
+    settling = facts.output * at.tpot / (1 - at.rate * step.work(facts))
+    return settledness(run, facts, at.rate / found.least, settling)
+
+
+def _near(facts: Facts, found: Ceilings, fit: Settledness) -> tuple[str, ...]:
+    if facts.rate / found.least <= NEAR:
+        return fit.said
+    return (*fit.said, f"what waits for the {found.binds} now and then is not in TTFT and E2E")
+
+
+def _rows(
+    facts: Facts, step: LinearStep, at: Steady, limits: Limits, runs: Simulated, fit: Settledness
+) -> list[Quantity]:
     run = runs.continuous
+
+    def off(unit: str, value: Callable[[Steady], float]) -> str:
+        return fit.differs(unit, lambda own: value(steady(own, step)))
+
     burst = f"; gap CV^2 is {facts.gap_cv2:.1f}, so too low in bursts" if facts.gap_cv2 > BURSTY else ""
     return [
-        _step(facts, step, at, run),
-        _running(facts, at, run, burst),
-        _tpot(facts, step, at, run, burst),
-        _ttft(facts, step, at, run, burst),
-        _e2e(facts, at, run, burst),
+        _step(facts, step, at, run, off("s", lambda own: own.step)),
+        _running(facts, at, run, burst + off("requests", lambda own: own.running)),
+        _tpot(facts, step, at, run, burst + off("s", lambda own: own.tpot)),
+        _ttft(facts, step, at, run, burst + off("s", lambda own: own.ttft)),
+        _e2e(facts, at, run, burst + off("s", lambda own: own.e2e(facts.output))),
         _wait(facts, step, at, limits),
         *_hayward(facts, step, at, limits),
     ]
 
 
-def _step(facts: Facts, step: LinearStep, at: Steady, run: Run) -> Quantity:
+def _step(facts: Facts, step: LinearStep, at: Steady, run: Run, off: str) -> Quantity:
     return quantity(
         "mean_step_s",
         "mean step",
@@ -74,8 +98,14 @@ def _step(facts: Facts, step: LinearStep, at: Steady, run: Run) -> Quantity:
         f"{seconds(step.base)} / (1 - {plain(at.rate)} x {seconds(step.work(facts))})",
         lambda: at.step,
         single(float(run.timeline.busy.sum()) / run.summary.num_steps),
-        "exact for a linear step while the engine never idles, any arrivals",
+        f"exact for a linear step while the engine never idles, any arrivals"
+        f"{_fit(step, at.rate * step.work(facts))}{off}",
     )
+
+
+def _fit(step: LinearStep, share: float) -> str:
+    """What the fit can do to a mean step of which `share` is work."""
+    return f"; here fitted: 1% in the work is {share / (1 - share):.1f}% in it" if step.fit else ""
 
 
 def _running(facts: Facts, at: Steady, run: Run, burst: str) -> Quantity:
@@ -86,7 +116,7 @@ def _running(facts: Facts, at: Steady, run: Run, burst: str) -> Quantity:
         "requests",
         "rate E[o] t / (1 - P(idle)), t: a step over time",
         f"{plain(at.rate)} x {plain(facts.output)} x {over_time} / (1 - {plain(at.idle)})",
-        lambda: at.residents / (1 - at.idle),
+        lambda: at.running,
         single(run.summary.mean_batch),
         f"Poisson, slots to spare{burst}",
     )
@@ -128,7 +158,7 @@ def _e2e(facts: Facts, at: Steady, run: Run, burst: str) -> Quantity:
         "s",
         "TTFT + (E[o] - 1) TPOT",
         f"{seconds(at.ttft)} + {plain(facts.output - 1)} x {seconds(at.tpot)}",
-        lambda: at.ttft + (facts.output - 1) * at.tpot,
+        lambda: at.e2e(facts.output),
         run.interval("e2e_s"),
         f"as TTFT{burst}",
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from batchwright.interval import Interval, section_interval, series_interval, t_
 from batchwright.limits import Limits
 from batchwright.policies import Dynamic, Static, Vllm
 from batchwright.policies.check import DEFAULT_BATCH
+from batchwright.policies.static import AUTO
 from batchwright.run import Run
 from batchwright.theory_report.facts import Facts
 from batchwright.workload import Workload
@@ -23,6 +24,10 @@ SATURATED = 5_000  # requests of a saturated run, drawn from the lengths of the 
 DRAWS = 5  # of lengths, for the gain
 DRAWN = 2_000  # requests of each
 SECTIONS = 20
+KNOWN: Final = (  # flags that the formulas use, or (version, preferred_sizes) that need no word here
+    "version", "max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_active_seqs",
+    "async_scheduling", "batch_size", "padded", "max_batch_size", "window", "preferred_sizes",
+)  # fmt: skip
 
 
 class Simulated:
@@ -112,6 +117,33 @@ def used_policies(policies: Sequence[Any]) -> list[Any]:
     """Those whose formulas are shown: the first Static, Dynamic and Vllm."""
     found = [_first(policies, kind, None) for kind in (Static, Dynamic, Vllm)]
     return [policy for policy in found if policy is not None]
+
+
+def vllm_limits(policy: Vllm, server: Limits) -> Limits:
+    """`server` with the policy's own slots and tokens of a step, and no more slots than get a token in it.
+
+    Raises LimitError on more slots than max_num_batched_tokens.
+    """
+    seqs = policy.max_num_active_seqs or policy.max_num_seqs or server.max_num_seqs
+    tokens = policy.max_num_batched_tokens or server.max_num_batched_tokens
+    own = replace(server, max_num_seqs=seqs, max_num_batched_tokens=tokens)
+    budget = policy.max_num_scheduled_tokens or tokens
+    return replace(own, max_num_seqs=min(seqs, budget), max_num_batched_tokens=budget)
+
+
+def not_in_formulas(policies: Sequence[Any]) -> Iterator[str]:
+    """What the policies whose formulas are shown set, but no formula uses."""
+    for policy in used_policies(policies):
+        name = type(policy).__name__.lower()
+        if getattr(policy, "batch_size", None) == AUTO:
+            yield f"no formula finds batch_size={AUTO}: batches of {DEFAULT_BATCH}, or of all slots if fewer"
+        left = [field.name for field in fields(policy) if _is_left_out(policy, field)]
+        if left:
+            yield f"no formula uses {', '.join(left)} of {name}"
+
+
+def _is_left_out(policy: Any, field: Field[Any]) -> bool:
+    return field.name not in KNOWN and getattr(policy, field.name) != field.default
 
 
 def _first(policies: Sequence[Any], kind: type, default: Any) -> Any:

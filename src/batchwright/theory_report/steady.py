@@ -9,6 +9,7 @@ decodes by 1 / (1 - rate P).  What is left is the product form of `theory.contin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from batchwright.cost import CostModel
 from batchwright.errors import InputError
@@ -16,6 +17,9 @@ from batchwright.limits import Limits
 from batchwright.theory import continuous
 from batchwright.theory_report.facts import Facts
 from batchwright.theory_report.steps import LinearStep, Regime, linear_step
+
+ROUNDS: Final = 20  # of the prompts of a step
+NEAR: Final = 0.005  # relative change of them in the last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,15 @@ class Steady:
         """From arrival to the end of the step with the prompt, nobody waiting for a slot."""
         return self.late + self.first
 
+    @property
+    def running(self) -> float:
+        """Residents while there are any."""
+        return self.residents / (1 - self.idle)
+
+    def e2e(self, output: float) -> float:
+        """From arrival to the last of `output` tokens."""
+        return self.ttft + (output - 1) * self.tpot
+
 
 def steady(facts: Facts, step: LinearStep) -> Steady:
     """The steady state of the load.  Raises InputError if there is none."""
@@ -62,15 +75,29 @@ def resident_regime(cost: CostModel, facts: Facts, limits: Limits, overlap: bool
     """Batches from 1 to twice the residents of this load, found by trying larger ones."""
     most = 2
     while most < limits.max_num_seqs:
-        regime = Regime(least=1, most=most)
         try:
-            at = steady(facts, linear_step(cost, facts, regime, overlap))
+            regime, at = _settled(cost, facts, most, overlap)
             if 2 * at.residents <= most:
                 return regime
         except InputError:
             pass
         most *= 2
-    return Regime(least=1, most=limits.max_num_seqs)
+    try:
+        return _settled(cost, facts, limits.max_num_seqs, overlap)[0]
+    except InputError:
+        return Regime(least=1, most=limits.max_num_seqs)
+
+
+def _settled(cost: CostModel, facts: Facts, most: int, overlap: bool) -> tuple[Regime, Steady]:
+    """The regime whose steps take the time in which its prompts come.  Raises InputError if there is none."""
+    rate, arriving = facts.steady_rate(), 0.5
+    for _ in range(ROUNDS):
+        regime = Regime(least=1, most=most, arriving=arriving)
+        at = steady(facts, linear_step(cost, facts, regime, overlap))
+        last, arriving = arriving, rate * at.step
+        if abs(arriving / last - 1) < NEAR:
+            break
+    return regime, at
 
 
 def _prompt_square(facts: Facts, step: LinearStep) -> float:

@@ -10,6 +10,7 @@ load's lengths add to such a step gives prefill and attention.  The errors of th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import exp, lgamma, log, sqrt
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from batchwright.theory_report.facts import Facts
 from batchwright.theory_report.quantity import seconds
 
 QUANTILES = 40  # of the prompts, which prompts are taken at
+LEAST_QUANTILES = 8  # where numbers of prompts vary too
+RARE = 0.01  # share of the most frequent number of prompts
 SIZES = 8  # batches between the least and the most
 NOTHING = 1e-7  # seconds per unit that are not worth a word
 CONTEXTS = (0.5, 1.0, 1.5)  # times the mean
@@ -75,13 +78,24 @@ class LinearStep:
 class Regime:
     """Where a step is fitted: batches of `least` to `most`; `prompts`: how many come in one step.
 
-    Prompts come beside (least + most) / 2 decodes, or, if `apart`, in a step of their own.
+    Prompts come beside (least + most) / 2 decodes, or, if `apart`, in a step of their own.  `arriving`: mean
+    of a Poisson number of prompts in one step, which then takes the place of `prompts`.
     """
 
     least: int
     most: int
     prompts: int = 1
     apart: bool = False
+    arriving: float = 0.0
+
+    @property
+    def shares(self) -> dict[int, float]:
+        """How often so many prompts come in one step; those that are too rare to count left out."""
+        if not self.arriving:
+            return {self.prompts: 1.0}
+        most = int(self.arriving + 4 * sqrt(self.arriving)) + 2
+        law = {k: exp(k * log(self.arriving) - self.arriving - lgamma(k + 1)) for k in range(1, most)}
+        return {k: share for k, share in law.items() if share > RARE * max(law.values())}
 
 
 def linear_step(cost: CostModel, facts: Facts, regime: Regime, overlap: bool) -> LinearStep:
@@ -114,11 +128,14 @@ def _fitted(stretch: Stretch, facts: Facts, regime: Regime) -> LinearStep:
     base, decode, context = _least_squares(rows / times[:, None], np.ones(len(times))).tolist()
     beside = 0 if regime.apart else (regime.least + regime.most) // 2
     before = stretch(_step(beside, 0, 0, facts), 1) if beside else base
-    lengths = np.quantile(facts.prompts, (np.arange(QUANTILES) + 0.5) / QUANTILES).round().astype(int)
-    made = [_step(beside, length, regime.prompts, facts) for length in lengths.tolist()]
+    made, weight = _prompt_steps(facts, regime, beside)
     extra = np.array([stretch(step, 1) - before for step in made])
     tokens = np.array([[step.prefill_tokens, step.prefill_attention] for step in made], float)
-    prefill, attention = _least_squares(tokens, extra).tolist()
+    found = _least_squares(tokens * weight[:, None], extra * weight)
+    guessed = weight @ tokens @ found
+    prefill, attention = (
+        found * (weight @ extra / guessed if guessed else 1.0)
+    ).tolist()  # exact in the mean
     guesses = np.concatenate((rows @ [base, decode, context], before + tokens @ [prefill, attention]))
     errors = np.abs(guesses / np.concatenate((times, before + extra)) - 1)
     return LinearStep(
@@ -131,6 +148,15 @@ def _fitted(stretch: Stretch, facts: Facts, regime: Regime) -> LinearStep:
         typical=float(np.median(errors)),
         range=f"{regime.least} to {regime.most} requests",
     )
+
+
+def _prompt_steps(facts: Facts, regime: Regime, beside: int) -> tuple[list[Step], Numbers]:
+    """Steps with prompts beside decodes, and how often they come."""
+    shares = regime.shares
+    quantiles = max(QUANTILES // len(shares), LEAST_QUANTILES)
+    lengths = np.quantile(facts.prompts, (np.arange(quantiles) + 0.5) / quantiles).round().astype(int)
+    made = [_step(beside, length, count, facts) for count in shares for length in lengths.tolist()]
+    return made, np.repeat(list(shares.values()), quantiles)
 
 
 def _decode_steps(facts: Facts, regime: Regime) -> list[Step]:
