@@ -11,8 +11,8 @@ from rich.console import Console
 import batchwright as bw
 from batchwright.drawing import LEGEND, STYLES, Window, draw, legend, panels
 from batchwright.errors import InputError
-from batchwright.phases import courses
 from batchwright.run import Run
+from batchwright.run.phases import courses
 from batchwright.workload import Workload, chat
 from strategies import for_every_seed
 from test_run import case, every_policy, steps_of

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import batchwright as bw
 from batchwright.errors import InputError
-from batchwright.fairness import jain
 from batchwright.run import Run
+from batchwright.run.fairness import jain
 from batchwright.workload import Workload
 from strategies import for_every_seed
 

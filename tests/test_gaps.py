@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import batchwright as bw
-from batchwright.gaps import range_maxima
 from batchwright.metrics import spread
 from batchwright.request import DECODING
 from batchwright.run import Run
+from batchwright.run.gaps import range_maxima
 from batchwright.workload import Workload
 from expansion import token_times
 from strategies import for_every_seed, limits_of, requests_of, timed_workload

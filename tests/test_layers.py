@@ -48,11 +48,6 @@ LAYERS: dict[str, set[str]] = {
     "cost_text": LEAF | {"hardware", "cost", "expressions"},
     "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
-    "pricing": LEAF | {"cost", "hardware", "metrics"},
-    "timeline": LEAF | {"log", "cost", "metrics", "pricing"},
-    "counts": BASE | {"log", "metrics", "timeline"},
-    "gaps": BASE | {"metrics", "timeline"},
-    "step_columns": BASE | {"log", "metrics", "timeline"},
     "simulator": STATE | {"batch", "contract", "cost"},
     "engines": STATE | {"batch", "contract", "policies"},
 }
@@ -62,8 +57,7 @@ CORE = {
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
-    {"cluster", "run", "conformance", "summary", "estimates", "saturation", "slots", "windows", "fairness"},
-    {"ticks", "phases"},
+    {"cluster", "run", "conformance"},
     {"drawing", "export"},
     {"planner", "explain", "replications"},
     {"report", "report_json"},

@@ -10,8 +10,8 @@ import pytest
 
 import batchwright as bw
 from batchwright.errors import InputError
-from batchwright.phases import NAMES, courses
 from batchwright.run import Run
+from batchwright.run.phases import NAMES, courses
 from strategies import for_every_seed
 from test_history import holds, pauses
 from test_run import case, every_policy, steps_of

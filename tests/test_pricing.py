@@ -9,7 +9,7 @@ import pytest
 
 import batchwright as bw
 from batchwright.cost import stretch_of
-from batchwright.pricing import Quiet, closed_form, inner_seconds
+from batchwright.run.pricing import Quiet, closed_form, inner_seconds
 from batchwright.step import Step
 from strategies import for_every_seed
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import batchwright as bw
-from batchwright.counts import Count
 from batchwright.run import Run
-from batchwright.saturation import NO_VERDICT, SATURATED, STEADY, UNCLEAR, saturation
+from batchwright.run.counts import Count
+from batchwright.run.saturation import NO_VERDICT, SATURATED, STEADY, UNCLEAR, saturation
 from batchwright.workload import Workload, closed
 from test_run import case, every_policy
 

@@ -11,7 +11,7 @@ import pytest
 
 import batchwright as bw
 from batchwright.run import Run
-from batchwright.slots import PARTS
+from batchwright.run.slots import PARTS
 from batchwright.workload import Workload
 from expansion import decode_ticks, seated_stays, step_spans
 from strategies import for_every_seed, limits_of, requests_of, timed_workload

@@ -10,7 +10,7 @@ import pytest
 
 import batchwright as bw
 from batchwright.run import Run
-from batchwright.ticks import token_times
+from batchwright.run.ticks import token_times
 from batchwright.workload import chat
 from strategies import for_every_seed, limits_of, requests_of, timed_workload
 from test_history import holds, pauses

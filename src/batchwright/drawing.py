@@ -19,7 +19,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from batchwright.errors import InputError
-from batchwright.phases import (
+from batchwright.run import Run
+from batchwright.run.phases import (
     DECODES,
     HAS_ENDED,
     IS_HELD,
@@ -29,7 +30,6 @@ from batchwright.phases import (
     Course,
     courses,
 )
-from batchwright.run import Run
 
 if TYPE_CHECKING:
     from rich.text import Text

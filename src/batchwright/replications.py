@@ -22,7 +22,6 @@ from typing import Final, Literal
 import numpy as np
 
 from batchwright.errors import InputError
-from batchwright.estimates import SPREADS, kept_requests
 from batchwright.interval import (
     Interval,
     around,
@@ -34,6 +33,7 @@ from batchwright.interval import (
 )
 from batchwright.metrics import Numbers
 from batchwright.run import Run, paired
+from batchwright.run.estimates import SPREADS, kept_requests
 from batchwright.slo import Slo
 from batchwright.workload import Workload
 

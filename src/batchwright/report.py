@@ -26,7 +26,7 @@ from batchwright.metrics import STATISTICS
 from batchwright.plain_table import plain_table
 from batchwright.replications import Estimates, is_ranked
 from batchwright.run import Run
-from batchwright.saturation import UNCLEAR
+from batchwright.run.saturation import UNCLEAR
 from batchwright.slo import Slo
 
 if TYPE_CHECKING:

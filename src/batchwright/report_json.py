@@ -8,13 +8,13 @@ from itertools import combinations
 from math import isnan
 from typing import Any, Final
 
-from batchwright.estimates import SPREAD_METRICS, SPREADS
 from batchwright.explain import paragraph
 from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.metrics import STATISTICS, number
 from batchwright.replications import HIGHER, Estimates
 from batchwright.run import Run
+from batchwright.run.estimates import SPREAD_METRICS, SPREADS
 from batchwright.slo import Slo
 from batchwright.workload import Workload
 

@@ -28,13 +28,13 @@ import numpy.typing as npt
 
 from batchwright.columns_file import read_columns, write_columns
 from batchwright.errors import InputError, nearest
-from batchwright.estimates import SPREADS
 from batchwright.files import check_free
 from batchwright.run import Run
+from batchwright.run.estimates import SPREADS
+from batchwright.run.step_columns import step_columns
 from batchwright.run_summary import AGAIN, checked
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.text import as_yaml, moved
-from batchwright.step_columns import step_columns
 from batchwright.version import __version__
 
 CONFIG: Final = "config.yaml"

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from batchwright.errors import InputError
-from batchwright.estimates import SPREADS
 from batchwright.report_json import NAMES, SCHEMA_VERSION
+from batchwright.run.estimates import SPREADS
 
 AGAIN: Final = "run the comparison again"
 _Ends = tuple[float, float] | None

@@ -14,8 +14,8 @@ from batchwright.interval import Interval, around
 from batchwright.plain_table import plain_table
 from batchwright.report import BEST, GROUPS, OBJECTIVES, STATE, Row
 from batchwright.report_json import key_of
+from batchwright.run.saturation import SATURATED
 from batchwright.run_folder import RunFolder
-from batchwright.saturation import SATURATED
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -23,15 +23,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from batchwright.counts import seated, waiting
 from batchwright.errors import InputError
 from batchwright.export.exported import Exported
 from batchwright.history import Stay, stays
 from batchwright.limits import UNLIMITED
 from batchwright.log import DROPPED
 from batchwright.metrics import Numbers
-from batchwright.phases import NAMES, WAITS, Course, courses
 from batchwright.run import Run
+from batchwright.run.counts import seated, waiting
+from batchwright.run.phases import NAMES, WAITS, Course, courses
 
 Event = dict[str, Any]
 SLOTS: Final = 1

@@ -32,7 +32,7 @@ from batchwright.errors import InputError, nearest
 from batchwright.export.exported import Exported
 from batchwright.metrics import Numbers
 from batchwright.run import Run
-from batchwright.ticks import token_times
+from batchwright.run.ticks import token_times
 
 GOALS: Final = {"ttft": "ttft_s", "tpot": "tpot_s", "e2el": "e2e_s"}
 BACKEND: Final = "batchwright"

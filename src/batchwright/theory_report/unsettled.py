@@ -12,7 +12,7 @@ from typing import Final
 
 from batchwright.errors import InputError
 from batchwright.run import Run
-from batchwright.saturation import STEADY
+from batchwright.run.saturation import STEADY
 from batchwright.theory_report.facts import Facts
 from batchwright.theory_report.quantity import plain, seconds, shown
 

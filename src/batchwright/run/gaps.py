@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchwright.metrics import Numbers
-from batchwright.timeline import Timeline
+from batchwright.run.timeline import Timeline
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from batchwright.counts import Count
+from batchwright.run.counts import Count
 
 STEADY: Final = "steady"
 SATURATED: Final = "saturated"

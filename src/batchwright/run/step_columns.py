@@ -16,7 +16,7 @@ import numpy as np
 from batchwright.errors import InputError
 from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED
 from batchwright.metrics import Numbers
-from batchwright.timeline import Timeline
+from batchwright.run.timeline import Timeline
 
 
 def step_columns(timeline: Timeline, blocks: int, block_size: int) -> dict[str, Numbers]:

@@ -20,7 +20,7 @@ import numpy as np
 from batchwright.cost import CostModel, Stretch
 from batchwright.log import ABORTED, DROPPED, STAY, Log
 from batchwright.metrics import Numbers
-from batchwright.pricing import Quiet, inner_seconds
+from batchwright.run.pricing import Quiet, inner_seconds
 
 
 class Timeline:

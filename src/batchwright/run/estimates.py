@@ -11,8 +11,8 @@ import numpy as np
 
 from batchwright.errors import InputError
 from batchwright.metrics import STATISTICS, Numbers, Spread, spread
+from batchwright.run.summary import hit_rate, kv_occupancy, mean_batch, peak_batch, served
 from batchwright.slo import Slo
-from batchwright.summary import hit_rate, kv_occupancy, mean_batch, peak_batch, served
 
 if TYPE_CHECKING:
     from batchwright.run import Run

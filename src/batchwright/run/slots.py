@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchwright.counts import Count, seat_begins, seat_ends
 from batchwright.metrics import Numbers, number
-from batchwright.timeline import Timeline
+from batchwright.run.counts import Count, seat_begins, seat_ends
+from batchwright.run.timeline import Timeline
 
 if TYPE_CHECKING:
     from batchwright.run import Run

@@ -16,7 +16,7 @@ import numpy as np
 
 from batchwright.limits import UNLIMITED
 from batchwright.metrics import Numbers, Spread, spread
-from batchwright.timeline import Timeline
+from batchwright.run.timeline import Timeline
 
 if TYPE_CHECKING:
     from batchwright.run import Run

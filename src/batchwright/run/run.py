@@ -10,24 +10,24 @@ import numpy as np
 
 from batchwright.batch import LEAVE, PAD
 from batchwright.contract import Begins, Policy
-from batchwright.counts import Count, seated, waiting
 from batchwright.errors import InputError, nearest
-from batchwright.estimates import SPREADS, estimates, kept_requests
-from batchwright.fairness import Fairness, alone, clients, fairness
 from batchwright.figures import seconds
-from batchwright.gaps import Gaps, gaps
 from batchwright.interval import Interval, difference, paired_interval, sectioned, series_interval, warm_up
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
-from batchwright.saturation import STEADY, Verdict, saturation
+from batchwright.run.counts import Count, seated, waiting
+from batchwright.run.estimates import SPREADS, estimates, kept_requests
+from batchwright.run.fairness import Fairness, alone, clients, fairness
+from batchwright.run.gaps import Gaps, gaps
+from batchwright.run.saturation import STEADY, Verdict, saturation
+from batchwright.run.slots import Slots, slots
+from batchwright.run.step_columns import step_columns
+from batchwright.run.summary import Summary as Summary
+from batchwright.run.summary import summarise
+from batchwright.run.timeline import Timeline
+from batchwright.run.windows import Window, windows
 from batchwright.simulator import Simulator
 from batchwright.slo import Slo
-from batchwright.slots import Slots, slots
-from batchwright.step_columns import step_columns
-from batchwright.summary import Summary as Summary
-from batchwright.summary import summarise
-from batchwright.timeline import Timeline
-from batchwright.windows import Window, windows
 from batchwright.workload import Workload
 
 METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}

@@ -11,7 +11,7 @@ import numpy as np
 
 from batchwright.log import ABORTED, DROPPED, PREEMPTED
 from batchwright.metrics import Numbers
-from batchwright.timeline import Timeline
+from batchwright.run.timeline import Timeline
 
 
 @dataclass(frozen=True, kw_only=True)

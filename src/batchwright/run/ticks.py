@@ -10,7 +10,7 @@ import numpy as np
 
 from batchwright.metrics import Numbers
 from batchwright.run import Run
-from batchwright.timeline import Timeline
+from batchwright.run.timeline import Timeline
 
 
 def token_times(run: Run) -> list[Numbers]:

@@ -1,0 +1,13 @@
+"""What a run did: everything is made from its log, in arrays, when it is asked for.
+
+    run        one policy on one workload; the difference of two
+    timeline   when everything happened           counts    who waits and who runs, over time
+    pricing    the times inside quiet stretches   gaps      between tokens
+    ticks      the second of every token          phases    what a request does in every step
+    estimates, summary, slots, saturation, fairness, windows    numbers
+"""
+
+from batchwright.run.run import Run as Run
+from batchwright.run.run import RunDifference as RunDifference
+from batchwright.run.run import metric_name as metric_name
+from batchwright.run.run import paired as paired
