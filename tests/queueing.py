@@ -1,4 +1,4 @@
-"""Helpers of the theory tests: run a load, and hold a formula against replications.
+"""What the theory tests share: run a load, and hold a formula against replications.
 
 A formula passes if it lies inside the 99 % interval of the simulated means, and the formula times
 1.03 or 0.97 outside.  What drives the
