@@ -20,6 +20,7 @@ from batchwright.policies import Dynamic, Orca, Static, Vllm
 from batchwright.request import CANCELLED, FINISHED
 from strategies import GRID, for_every_seed, limits_of, requests_of, timed_workload
 from test_modes import IS_COMPILED, ROOT, python
+from test_properties import policy_of
 
 Load = dict[str, Any]
 LINEAR = Linear(2**-2, 2**-10, 2**-7, 2**-13, 2**-16)  # reference.linear(): its sums are exact
@@ -71,31 +72,9 @@ def roots(load: Load, requests: list[Request]) -> list[Request]:
     return [r for r in requests if "after" not in load["requests"][r.id]]
 
 
-def policies_of(name: str, load: Load) -> tuple[Any, Callable[[Load], reference.Policy]]:
-    random = Random(load["seed"] + 2)
-    size = min(random.choice([1, 2, 3, 8]), load["config"]["max_num_seqs"])
-    if name == "vllm":
-        return vllm_of(load["config"]), reference.VllmReference
-    if name == "static":
-        padded, streamed = random.random() < 0.5, random.random() < 0.5
-        return Static(size, padded, streamed), reference.static(size, padded, streamed)
-    if name == "dynamic":
-        window = random.choice([0.0, 0.25, 2.0, 30.0])
-        return Dynamic(size, window), reference.dynamic(size, window)
-    return Orca(size), reference.orca(size)
-
-
-def vllm_of(config: Load) -> Vllm:
-    flags = (
-        "max_num_active_seqs", "enable_chunked_prefill", "long_prefill_token_threshold", "watermark",
-        "long_prefill_token_threshold_adaptive", "scheduler_reserve_full_isl", "policy", "async_scheduling",
-    )  # fmt: skip
-    return Vllm(**{flag: config[flag] for flag in flags if flag in config})
-
-
 def run(name: str, load: Load, cost: Any = LINEAR, **options: Any) -> tuple[Simulator, list[Request]]:
     requests = linked(load)
-    simulator = Simulator(policies_of(name, load)[0], cost, limits_of(load["config"]), **options)
+    simulator = Simulator(policy_of(name, load)[0], cost, limits_of(load["config"]), **options)
     simulator.run(roots(load, requests))
     return simulator, requests
 
@@ -119,7 +98,7 @@ def recorded(simulator: Simulator) -> list[object]:
 @for_every_seed(120)
 def test_a_closed_loop_takes_the_time_that_the_reference_takes(name: str, seed: int) -> None:
     load = closed_workload(seed)
-    expected = reference.timed(load, reference.linear(), policies_of(name, load)[1])
+    expected = reference.timed(load, reference.linear(), policy_of(name, load)[1])
     _, requests = run(name, load)
     for r, row in zip(requests, expected.values(), strict=True):
         found = {"arrival": r.arrival, "first_token": r.first_token, "finished": r.finished}
@@ -144,7 +123,7 @@ def test_a_closed_loop_in_pieces_is_the_same_run(name: str, seed: int) -> None:
     load = closed_workload(seed)
     whole, _ = run(name, load)
     requests = linked(load)
-    pieces = Simulator(policies_of(name, load)[0], LINEAR, limits_of(load["config"]))
+    pieces = Simulator(policy_of(name, load)[0], LINEAR, limits_of(load["config"]))
     pieces.feed(roots(load, requests))
     random = Random(seed)
     for instant in sorted(random.uniform(0, 1.2 * whole.now) for _ in range(12)):
@@ -158,7 +137,7 @@ def test_followers_come_a_think_time_after_the_end_that_their_client_saw(seed: i
     load = closed_workload(seed)
     seen: dict[int, float] = {}
     requests = linked(load, seen)
-    simulator = Simulator(policies_of("vllm", load)[0], LINEAR, limits_of(load["config"]))
+    simulator = Simulator(policy_of("vllm", load)[0], LINEAR, limits_of(load["config"]))
     simulator.run(roots(load, requests))
     assert {r.state for r in requests} == {FINISHED}
     assert all(requests[id].finished == instant for id, instant in seen.items())

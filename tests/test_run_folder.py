@@ -64,14 +64,16 @@ def test_a_run_folder_holds_what_was_run_and_what_came_out(
         found.requests("vlm")
 
 
-@pytest.mark.parametrize("has_polars", [True, False])
-def test_the_configuration_of_a_folder_repeats_it(
-    has_polars: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not has_polars:
+@pytest.fixture(params=[True, False], ids=["polars", "no polars"])
+def with_and_without_polars(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not request.param:
         monkeypatch.setattr(columns_file, "find_spec", lambda name: None)
     elif find_spec("polars") is None:
         pytest.skip("polars is not installed")
+
+
+@pytest.mark.usefixtures("with_and_without_polars")
+def test_the_configuration_of_a_folder_repeats_it(tmp_path: Path) -> None:
     run_into(tmp_path / "a", repeat=3, seed=5, slo="ttft=300ms")
     assert run(["compare", str(tmp_path / "a" / "config.yaml"), "-o", str(tmp_path / "b")]) == 0
     first, again = files(tmp_path / "a"), files(tmp_path / "b")
@@ -157,14 +159,8 @@ def test_folders_on_the_way_are_made(place: str, tmp_path: Path) -> None:
 # --- columns -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("has_polars", [True, False])
-def test_columns_are_read_as_they_were_written(
-    has_polars: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not has_polars:
-        monkeypatch.setattr(columns_file, "find_spec", lambda name: None)
-    elif find_spec("polars") is None:
-        pytest.skip("polars is not installed")
+@pytest.mark.usefixtures("with_and_without_polars")
+def test_columns_are_read_as_they_were_written(tmp_path: Path) -> None:
     columns = {
         "policy": np.array(["a,b", 'say "c"', "d"]),
         "id": np.array([1, -2, 3]),

@@ -54,7 +54,6 @@ class Runs(Mapping[str, Run]):
     limits: Limits
     runs: dict[str, Run]
     estimates: Estimates
-    slo: Slo | None = None
 
     def __getitem__(self, name: str) -> Run:
         if name not in self.runs:
@@ -73,6 +72,11 @@ class Runs(Mapping[str, Run]):
     def __str__(self) -> str:
         return self.table()
 
+    @property
+    def slo(self) -> Slo | None:
+        """What attainment and goodput are of."""
+        return self.estimates.slo
+
     def difference(self, a: str, b: str, metric: str) -> Interval:
         """How much higher `metric`, such as `ttft_s.p99`, is for `a` than for `b`, paired, at 95 %."""
         return self.estimates.difference(a, b, metric)
@@ -83,12 +87,12 @@ class Runs(Mapping[str, Run]):
 
     def table(self) -> str:
         """The numbers side by side, what they alone do not say, and one paragraph, as text."""
-        parts = [table_text(part) for part in tables(self.estimates, WIDTH, self.slo is not None)]
+        parts = [table_text(part) for part in tables(self.estimates, WIDTH)]
         return "\n\n".join([*parts, prose(self.estimates, WIDTH)])
 
     def to_json(self) -> dict[str, Any]:
         """The numbers, with units in the names; the schema is in docs/json.md."""
-        return as_json(self.load, self.limits, self.estimates, self.slo)
+        return as_json(self.load, self.limits, self.estimates)
 
 
 def compare(
@@ -153,7 +157,7 @@ class _Comparison:
         estimates = Estimates(method, self.values, first, first_skip, digest.hexdigest(), self.slo)
         for one in first.values():
             one.siblings = estimates
-        return Runs(load, self.limits, first, estimates, self.slo)
+        return Runs(load, self.limits, first, estimates)
 
     def _runs(self, load: Workload, progress: Progress | None) -> dict[str, Run]:
         """One run of every policy; a batch size that is found on the first load stays."""

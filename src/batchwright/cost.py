@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, SupportsFloat
 from batchwright import hardware
 from batchwright.errors import CostError
 from batchwright.hardware import Gpu, Model
+from batchwright.hardware.kv import UTILIZATION as UTILIZATION
 from batchwright.hardware.roofline import FIXED_SECONDS, MBU, MFU
 from batchwright.step import Step
 
@@ -197,7 +198,7 @@ class Roofline:
 
     def num_kv_blocks(
         self,
-        gpu_memory_utilization: float = 0.92,
+        gpu_memory_utilization: float = UTILIZATION,
         block_size: int = 16,
         max_num_batched_tokens: int = 2048,
         max_num_seqs: int = 256,

@@ -33,7 +33,7 @@ def paragraph(runs: Mapping[str, Run], estimate: Estimate | None = None) -> str:
 
     `estimate(policy, metric)`: over all loads; else that of each run.
     """
-    value = estimate or (lambda name, metric: runs[name].estimates()[metric])
+    value = estimate or _estimates_of(runs)
     served = {name: run for name, run in runs.items() if not isnan(run.slots.seconds)}
     chosen = {name: served[name] for name in _chosen(served)}
     sentences = [_slots_sentence(name, run) for name, run in chosen.items()]
@@ -42,6 +42,12 @@ def paragraph(runs: Mapping[str, Run], estimate: Estimate | None = None) -> str:
         sentences += [*_kv(chosen), _latency_sentence(chosen, value), *_attained(chosen, value)]
         sentences += [*_saturation(served), *_stream(chosen, value)]
     return " ".join(sentences)
+
+
+def _estimates_of(runs: Mapping[str, Run]) -> Estimate:
+    """Those of each run alone, found once."""
+    found = {name: run.estimates() for name, run in runs.items()}
+    return lambda name, metric: found[name][metric]
 
 
 def _chosen(served: Mapping[str, Run]) -> list[str]:

@@ -15,8 +15,9 @@ from math import hypot, isnan, nan
 from typing import Any, Literal
 
 from batchwright.errors import InputError
-from batchwright.interval import Interval, around, bootstrap_interval, difference, paired_interval, t_interval
+from batchwright.interval import Interval, around, difference, paired_interval
 from batchwright.metrics import number
+from batchwright.replications import over_loads
 from batchwright.report_json import METRICS, key_of
 from batchwright.run_folder import RunFolder
 
@@ -88,9 +89,7 @@ class FolderDifference:
         if mine is None or other is None:
             return around(nan, nan)
         gaps = [float(difference(y, x)) for x, y in zip(mine, other, strict=True)]
-        if self.a.summary["intervals_from"] == "bootstrap":
-            return bootstrap_interval(gaps[0], gaps[1:])
-        return t_interval(gaps)
+        return over_loads(self.a.summary["intervals_from"], gaps)
 
     def to_json(self) -> dict[str, Any]:
         """All differences that apply: values of both, difference, low, high."""

@@ -80,6 +80,11 @@ def method_of(load: Workload, repeat: int) -> Method:
     return "bootstrap" if load.made is None else "replications"
 
 
+def over_loads(method: Method, values: list[float]) -> Interval:
+    """The interval of what was found on several loads."""
+    return bootstrap_interval(values[0], values[1:]) if method == "bootstrap" else t_interval(values)
+
+
 @dataclass(frozen=True)
 class Estimates:
     """`values`: per policy, one mapping from metric to value for every load that was run.
@@ -131,7 +136,7 @@ class Estimates:
 
     def _interval(self, policy: str, metric: str) -> Interval:
         if self.method != "sections":
-            return self._spread([values[metric] for values in self.values[policy]])
+            return over_loads(self.method, [values[metric] for values in self.values[policy]])
         value = self.values[policy][0][metric]
         if metric == "attainment" and self.is_steady:
             return around(value, series_interval(self._met(policy)).half)
@@ -143,7 +148,7 @@ class Estimates:
         pairs = zip(self.values[a], self.values[b], strict=True)
         apart = [float(difference(x[metric], y[metric])) for x, y in pairs]
         if self.method != "sections":
-            return self._spread(apart)
+            return over_loads(self.method, apart)
         if metric == "attainment" and self.is_steady:
             return paired_interval(self._met(a), self._met(b))
         if not self._has_sections(metric):
@@ -169,11 +174,6 @@ class Estimates:
         met = None if self.slo is None else run.met(self.slo)
         kept = kept_requests(run, self.skip)
         return np.full(len(kept), nan) if met is None else met[kept].astype(np.float64)
-
-    def _spread(self, values: list[float]) -> Interval:
-        if self.method == "bootstrap":
-            return bootstrap_interval(values[0], values[1:])
-        return t_interval(values)
 
     def _has_sections(self, metric: str) -> bool:
         """Is it a metric of single requests, of a load whose parts are alike?"""

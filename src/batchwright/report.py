@@ -32,7 +32,6 @@ from batchwright.slo import Slo
 if TYPE_CHECKING:
     from rich.table import Table
 
-NARROWEST: Final = 40  # characters of a terminal
 BEST: Final = " *"
 CAPTION: Final = (
     "Clients of a batch that is not streamed see all tokens when it ends: TTFT = E2E, no TPOT, no ITL."
@@ -98,7 +97,7 @@ STATE: Final = [
 ]
 
 
-def table(estimates: Estimates, names: Sequence[str], has_slo: bool = False) -> Table:
+def table(estimates: Estimates, names: Sequence[str]) -> Table:
     """One column per policy, one row per metric."""
     from rich.text import Text
 
@@ -106,7 +105,7 @@ def table(estimates: Estimates, names: Sequence[str], has_slo: bool = False) -> 
     result.add_column("", overflow="fold")
     for name in names:
         result.add_column(Text(name), justify="right", overflow="fold")
-    groups = [*GROUPS, *([OBJECTIVES] if has_slo else []), STATE]
+    groups = [*GROUPS, *([OBJECTIVES] if estimates.slo is not None else []), STATE]
     for group in groups:
         for row in group:
             result.add_row(row.title, *_cells(estimates, row, names))
@@ -119,18 +118,18 @@ def table(estimates: Estimates, names: Sequence[str], has_slo: bool = False) -> 
     return result
 
 
-def tables(estimates: Estimates, width: int, has_slo: bool = False) -> Iterator[Table]:
+def tables(estimates: Estimates, width: int) -> Iterator[Table]:
     """As many tables as `width` characters need, each with one run at least."""
     from rich.console import Console
 
     wide = Console(width=10_000)
     part: list[str] = []
     for name in estimates.runs:
-        if part and wide.measure(table(estimates, [*part, name], has_slo)).maximum > width:
-            yield table(estimates, part, has_slo)
+        if part and wide.measure(table(estimates, [*part, name])).maximum > width:
+            yield table(estimates, part)
             part = []
         part.append(name)
-    yield table(estimates, part, has_slo)
+    yield table(estimates, part)
 
 
 def remarks(estimates: Estimates) -> list[str]:

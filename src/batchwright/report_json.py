@@ -15,7 +15,6 @@ from batchwright.metrics import STATISTICS, number
 from batchwright.replications import HIGHER, Estimates
 from batchwright.run import Run
 from batchwright.run.estimates import SPREAD_METRICS, SPREADS
-from batchwright.slo import Slo
 from batchwright.workload import Workload
 
 SCHEMA_VERSION: Final = 1
@@ -35,7 +34,7 @@ METRICS: Final = [*NAMES, *SPREAD_METRICS]
 RANKED: Final = [*HIGHER, *SPREAD_METRICS]
 
 
-def as_json(load: Workload, limits: Limits, estimates: Estimates, slo: Slo | None = None) -> dict[str, Any]:
+def as_json(load: Workload, limits: Limits, estimates: Estimates) -> dict[str, Any]:
     """What `--json` prints, but for the cost; the schema is in docs/json.md."""
     runs = estimates.runs
     return {
@@ -47,7 +46,7 @@ def as_json(load: Workload, limits: Limits, estimates: Estimates, slo: Slo | Non
             "sha256": load.digest,
         },
         "limits": asdict(limits),
-        "slo": None if slo is None else slo.to_json(),
+        "slo": None if estimates.slo is None else estimates.slo.to_json(),
         "intervals_from": estimates.method,
         "num_loads": estimates.num_loads,
         "loads_sha256": estimates.digest,

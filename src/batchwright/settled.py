@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from batchwright.cost import CostModel, Hosted, Roofline
+from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
 from batchwright.errors import LimitError
 from batchwright.limits import Limits
 from batchwright.workload import Workload
@@ -22,18 +22,22 @@ def settle(limits: Limits, cost: CostModel, loads: Workload | Iterable[Workload]
     """
     if limits.num_kv_blocks is None:
         limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
-    most = longest_model_len(cost)
-    if limits.max_model_len is None:
-        needed = needed_model_len((loads,) if isinstance(loads, Workload) else loads)
-        limits = replace(limits, max_model_len=needed if most is None else min(needed, most))
-    else:
-        check_model_len(limits.max_model_len, most)
-    return limits
+    if limits.max_model_len is not None:
+        check_model_len(limits.max_model_len, longest_model_len(cost))
+        return limits
+    needed = needed_model_len((loads,) if isinstance(loads, Workload) else loads)
+    return replace(limits, max_model_len=allowed_model_len(needed, cost))
 
 
 def needed_model_len(loads: Iterable[Workload]) -> int:
     """The longest prompt + `max_tokens` of the loads, in tokens."""
     return max(int((load.prompt + load.max_tokens).max()) for load in loads)
+
+
+def allowed_model_len(needed: int, cost: CostModel) -> int:
+    """`needed`, or the most that the model of `cost` allows."""
+    most = longest_model_len(cost)
+    return needed if most is None else min(needed, most)
 
 
 def longest_model_len(cost: CostModel) -> int | None:
@@ -50,7 +54,7 @@ def check_model_len(given: int, most: int | None) -> None:
         )
 
 
-def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = 0.92) -> int | None:
+def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = UTILIZATION) -> int | None:
     """KV blocks of the GPUs of `cost`; None if it has none."""
     device = device_of(cost)
     if not isinstance(device, Roofline):

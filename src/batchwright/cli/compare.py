@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from batchwright import run_folder
 from batchwright.cli.progress import progress
@@ -35,17 +36,22 @@ def compare(scenario: Scenario, output: Output) -> None:
     prepared = prepare(scenario)
     runs = _run(prepared)
     notes = [*prepared.notes, *(found.note for found in runs.values() if found.note)]
-    summary = {**runs.to_json(), "cost": prepared.cost_name, "notes": notes}
-    if window is not None:
-        summary["windows"] = {
-            name: [one.to_json() for one in found.windows(window, runs.slo)] for name, found in runs.items()
-        }
-    if output.folder is not None:
-        run_folder.write(output.folder, prepared.resolved(), summary, runs, output.force)
-    if output.as_json:
-        print(json.dumps(summary, indent=2))
-    else:
-        _print(runs, notes, window)
+    if output.folder is not None or output.as_json:
+        summary = {**runs.to_json(), "cost": prepared.cost_name, "notes": notes, **_windows(runs, window)}
+        if output.folder is not None:
+            run_folder.write(output.folder, prepared.resolved(), summary, runs, output.force)
+        if output.as_json:
+            print(json.dumps(summary, indent=2))
+            return
+    _print(runs, notes, window)
+
+
+def _windows(runs: Runs, window: float | None) -> dict[str, Any]:
+    """The windows of every run, if some are asked for."""
+    if window is None:
+        return {}
+    found = {name: one.windows(window, runs.slo) for name, one in runs.items()}
+    return {"windows": {name: [row.to_json() for row in rows] for name, rows in found.items()}}
 
 
 def _run(prepared: Prepared) -> Runs:
@@ -64,11 +70,11 @@ def _run(prepared: Prepared) -> Runs:
 
 def _print(runs: Runs, notes: list[str], window: float | None) -> None:
     console = screen()
+    of_windows = [] if window is None else [window_table(run, window, runs.slo) for run in runs.values()]
     console.print(heading(runs.load, notes))
-    for part in tables(runs.estimates, console.width, runs.slo is not None):
+    for part in tables(runs.estimates, console.width):
         console.print(part)
     console.print(prose(runs.estimates, console.width))
-    if window is not None:
-        for found in runs.values():
-            console.print()
-            console.print(window_table(found, window, runs.slo))
+    for part in of_windows:
+        console.print()
+        console.print(part)

@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-from batchwright.cli.progress import progress
-from batchwright.comparison import run
+from batchwright.cli.progress import run_each
 from batchwright.cost import Roofline
 from batchwright.errors import InputError, nearest
 from batchwright.export import (
@@ -198,9 +197,8 @@ def _with_one_policy(scenario: Scenario, name: str | None) -> tuple[Scenario, li
 
 
 def _run(prepared: Prepared) -> Run:
-    ((name, policy),) = prepared.policies.items()
-    with progress(1) as report, prepared.blaming(name):
-        return run(name, policy, prepared.load, prepared.cost, prepared.limits, report)
+    (found,) = run_each(prepared).values()
+    return found
 
 
 def _model(prepared: Prepared, settings: Settings) -> str | None:

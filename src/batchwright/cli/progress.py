@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from batchwright.comparison import Progress
+from batchwright.comparison import Progress, run
+from batchwright.run import Run
+from batchwright.scenario.build import Prepared
 
 
 @contextmanager
@@ -28,3 +30,13 @@ def progress(count: int) -> Iterator[Progress | None]:
             bar.update(task, description=name, completed=sum(finished.values()))
 
         yield report
+
+
+def run_each(prepared: Prepared) -> dict[str, Run]:
+    """Every policy of a scenario once, by name."""
+    runs = {}
+    with progress(len(prepared.policies)) as report:
+        for name, policy in prepared.policies.items():
+            with prepared.blaming(name):
+                runs[name] = run(name, policy, prepared.load, prepared.cost, prepared.limits, report)
+    return runs

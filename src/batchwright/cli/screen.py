@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from batchwright.report import NARROWEST
 from batchwright.workload import Workload
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+NARROWEST: Final = 40  # characters of a terminal
 
 
 def screen() -> Console:

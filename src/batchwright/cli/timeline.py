@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from batchwright.cli.progress import progress
+from batchwright.cli.progress import run_each
 from batchwright.cli.screen import heading, screen
-from batchwright.comparison import run
 from batchwright.drawing import MOST, Window, as_json, legend, panels
 from batchwright.errors import InputError
-from batchwright.run import Run
-from batchwright.scenario.build import Prepared, prepare
+from batchwright.scenario.build import prepare
 from batchwright.scenario.keys import Scenario
 
 
@@ -38,7 +36,7 @@ def timeline(scenario: Scenario, settings: Settings) -> None:
         scale=settings.scale,
         width=console.width,
     )
-    runs = _runs(prepared)
+    runs = run_each(prepared)
     found = panels(runs, window)
     if settings.as_json:
         print(json.dumps(as_json(found, window.ids), indent=2))
@@ -66,11 +64,3 @@ def _ids(settings: Settings, count: int) -> list[int]:
         raise InputError(f"--ids has {wrong[0]!r}, which is no request; give numbers such as 3,7,12")
     return list(dict.fromkeys(map(int, parts)))
 
-
-def _runs(prepared: Prepared) -> dict[str, Run]:
-    runs = {}
-    with progress(len(prepared.policies)) as report:
-        for name, policy in prepared.policies.items():
-            with prepared.blaming(name):
-                runs[name] = run(name, policy, prepared.load, prepared.cost, prepared.limits, report)
-    return runs

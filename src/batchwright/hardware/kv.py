@@ -20,6 +20,7 @@ from batchwright.hardware.models import Model
 # (vLLM 0.19, 2048 batched tokens, 256 requests, utilization 0.9) has the 2588 blocks measured there,
 # to within 1 %; one measured point, so expect some hundred MiB either way on other GPUs.
 RUNTIME_BYTES: Final = 640 << 20
+UTILIZATION: Final = 0.92  # of the GPU memory, vLLM 0.32's default
 LOGIT_BYTES: Final = 2 + 4 + 4  # the head's output, its float32 copy, and the probabilities
 
 
@@ -63,7 +64,7 @@ def num_kv_blocks(
     model: Model,
     tp: int = 1,
     *,
-    gpu_memory_utilization: float = 0.92,
+    gpu_memory_utilization: float = UTILIZATION,
     block_size: int = 16,
     max_num_batched_tokens: int = 2048,
     max_num_seqs: int = 256,

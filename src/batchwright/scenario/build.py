@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from msgspec import structs
 
 from batchwright import hardware
 from batchwright.comparison import DEFAULTS
-from batchwright.cost import CostModel, Hosted, Roofline
+from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
@@ -25,18 +24,17 @@ from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
 from batchwright.settled import (
+    allowed_model_len,
     check_model_len,
     device_of,
     kv_blocks,
     longest_model_len,
     needed_model_len,
-    settle,
 )
 from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
-DEFAULT_UTILIZATION: Final = 0.92  # vLLM 0.32
 LARGE_GPU: Final = 70 << 30  # bytes; from here on vLLM's defaults are larger, but for the A100
 OVER_LENGTH: Final = ("reject", "fail")
 
@@ -72,7 +70,7 @@ class Prepared:
         if given.cost is None:
             chosen |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
             if given.num_gpu_blocks_override is None:
-                chosen["gpu_memory_utilization"] = DEFAULT_UTILIZATION
+                chosen["gpu_memory_utilization"] = UTILIZATION
         missing = {key: value for key, value in chosen.items() if getattr(given, key) is None}
         return structs.replace(given, **missing)
 
@@ -188,15 +186,16 @@ def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits
         enable_prefix_caching=scenario.enable_prefix_caching,
     )
     limits, kv_note = _kv(scenario, cost, limits)
-    if scenario.max_model_len is not None:
-        check_model_len(scenario.max_model_len, longest_model_len(cost))
-    limits = replace(limits, max_model_len=scenario.max_model_len)
+    longest = scenario.max_model_len
+    if longest is not None:
+        check_model_len(longest, longest_model_len(cost))
+        limits = replace(limits, max_model_len=longest)
     check_loads(load, scenario.repeat)
-    limits = settle(limits, cost, loads_of_all_lengths(load, scenario.repeat))
-    if scenario.max_model_len is not None:
+    if longest is not None:
         return limits, [*notes, kv_note]
-    length_note = _model_len_note(limits.longest, loads_of_all_lengths(load, scenario.repeat))
-    return limits, [*notes, kv_note, length_note]
+    needed = needed_model_len(loads_of_all_lengths(load, scenario.repeat))
+    limits = replace(limits, max_model_len=allowed_model_len(needed, cost))
+    return limits, [*notes, kv_note, _model_len_note(limits.longest, needed)]
 
 
 def _batch_size(scenario: Scenario, cost: CostModel) -> tuple[int, int, list[str]]:
@@ -220,8 +219,7 @@ def _is_large(gpu: hardware.Gpu) -> bool:
     return gpu.memory_bytes >= LARGE_GPU and not gpu.name.startswith("A100")
 
 
-def _model_len_note(longest: int, all_loads: Iterable[Workload]) -> str:
-    needed = needed_model_len(all_loads)
+def _model_len_note(longest: int, needed: int) -> str:
     if longest >= needed:
         return f"max_model_len is {longest}, which the workload needs"
     return f"max_model_len is {longest}, the most that the model allows; the workload needs {needed}"
@@ -242,7 +240,7 @@ def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, st
             )
         note = f"{override - 1} KV blocks are usable; one is vLLM's null block"
         return replace(limits, num_kv_blocks=override - 1), note
-    given = DEFAULT_UTILIZATION if utilization is None else utilization
+    given = UTILIZATION if utilization is None else utilization
     found = kv_blocks(limits, cost, given)
     if found is None:
         return limits, "KV memory is not modelled with --cost; give --num-gpu-blocks-override"
