@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from batchwright.checkpoint.gguf import read_metadata
+from batchwright.checkpoint.gguf import read_gguf
 from batchwright.checkpoint.tokenizer import Tokenizer, read_json
 from batchwright.errors import InputError, nearest
 
@@ -165,7 +165,7 @@ def _max_model_len(source: Source) -> int:
     """Source: config.json, else the GGUF's own context length."""
     given = read_json(source.tokenizer / "config.json").get("max_position_embeddings")
     if given is None and source.gguf is not None:
-        keys = read_metadata(source.gguf)
+        keys = read_gguf(source.gguf).keys
         given = keys.get(f"{keys.get('general.architecture')}.context_length")
     if not isinstance(given, int) or given < 1:
         raise InputError(

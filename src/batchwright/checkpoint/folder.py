@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from batchwright.checkpoint.gguf import Gguf
 from batchwright.checkpoint.needs import need
 from batchwright.checkpoint.pieces import SPACE
 from batchwright.checkpoint.tokenizer import Tokenizer
@@ -47,15 +48,16 @@ _CONTROL: Final = 3  # GGUF's types of tokens
 _USER_DEFINED: Final = 4
 
 
-def write_tokenizer(keys: Keys, folder: Path) -> None:
-    """Write the folder of the GGUF file with these metadata.  Raises InputError."""
+def write_tokenizer(gguf: Gguf, folder: Path) -> None:
+    """Write what `gguf` says into `folder`.  Raises InputError if its vocabulary is of another kind."""
     need("tokenizers")
+    keys = gguf.keys
     fast = _tokenizer(keys)
     named = _named_tokens(keys)
     fast.save(str(folder / "tokenizer.json"))
     _write(folder / "special_tokens_map.json", named)
     _write(folder / "tokenizer_config.json", {**_tokenizer_config(keys), **named})
-    _write(folder / "config.json", _model_config(keys))
+    _write(folder / "config.json", _model_config(gguf))
     _write(folder / "generation_config.json", _ids(keys))
     eos = sorted(Tokenizer(folder).eos_ids)  # now with what ends an assistant's turn
     _write(
@@ -194,16 +196,16 @@ _CONFIG: Final = {
 _CLASSES: Final = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
 
-def _model_config(keys: Keys) -> dict[str, Any]:
+def _model_config(gguf: Gguf) -> dict[str, Any]:
+    keys = gguf.keys
     kind = keys["general.architecture"]
     config = {name: _of_model(keys, key) for name, key in _CONFIG.items()}
-    known = {name: value for name, value in config.items() if value is not None}
-    classes = {"architectures": [_CLASSES[kind]]} if kind in _CLASSES else {}
     return {
         "model_type": kind,
-        **classes,
-        **known,
+        **({"architectures": [_CLASSES[kind]]} if kind in _CLASSES else {}),
+        **{name: value for name, value in config.items() if value is not None},
         "vocab_size": len(keys["tokenizer.ggml.tokens"]),
+        "tie_word_embeddings": "output.weight" not in gguf.tensors,
         **_ids(keys),
     }
 

@@ -1,8 +1,10 @@
-"""What a GGUF file says of itself: its metadata, which stands before the weights.
+"""What a GGUF file says of itself before the weights: its keys, and the names of its tensors.
 
-    "GGUF", version (2 or 3), number of tensors, number of keys, then per key: name, type, value
+    "GGUF", version (2 or 3), number of tensors, number of keys
+    per key      name, type, value
+    per tensor   name, number of dimensions, dimensions, type, offset
 
-Whole numbers are little-endian; a text is its length in bytes and its bytes; an array is the type of its
+Numbers are little-endian; a text is its length in bytes and its bytes; an array is the type of its
 entries, their number, and they.  Source: the GGUF specification of ggml.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +26,19 @@ _NUMBERS: Final = {
 }  # fmt: skip
 
 
-def read_metadata(file: Path) -> dict[str, Any]:
-    """Every key of the file.  Raises InputError if it is no whole GGUF of version 2 or 3."""
+@dataclass(frozen=True)
+class Gguf:
+    """The keys and the names of the tensors of one file."""
+
+    keys: dict[str, Any]
+    tensors: frozenset[str]
+
+
+def read_gguf(file: Path) -> Gguf:
+    """Raises InputError if `file` is no whole GGUF of version 2 or 3."""
     try:
         with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(data).metadata()
+            return _Reader(data).gguf()
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror}); give a GGUF file") from None
     except (ValueError, KeyError, struct.error, MemoryError, RecursionError):
@@ -41,11 +52,17 @@ class _Reader:
         self._data = data
         self._at = 0
 
-    def metadata(self) -> dict[str, Any]:
+    def gguf(self) -> Gguf:
         if self._bytes(len(_MAGIC)) != _MAGIC or self._number("I") not in (2, 3):
             raise ValueError
-        self._number("Q")  # of tensors
-        return {self._text(): self._value(self._number("I")) for _ in range(self._number("Q"))}
+        num_tensors, num_keys = self._number("Q"), self._number("Q")
+        keys = {self._text(): self._value(self._number("I")) for _ in range(num_keys)}
+        return Gguf(keys, frozenset(self._tensor() for _ in range(num_tensors)))
+
+    def _tensor(self) -> str:
+        name = self._text()
+        self._numbers(f"{self._number('I')}QIQ")
+        return name
 
     def _value(self, kind: int) -> Any:
         if kind == _TEXT:

@@ -9,7 +9,10 @@ from batchwright.errors import InputError
 
 def has(module: str) -> bool:
     """Is `module` installed?"""
-    return find_spec(module) is not None
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it would be in
+        return False
 
 
 def need(module: str, extra: str = "live") -> None:
