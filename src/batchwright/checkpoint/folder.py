@@ -205,6 +205,7 @@ def _model_config(gguf: Gguf) -> dict[str, Any]:
         **({"architectures": [_CLASSES[kind]]} if kind in _CLASSES else {}),
         **{name: value for name, value in config.items() if value is not None},
         "vocab_size": len(keys["tokenizer.ggml.tokens"]),
+        "torch_dtype": "bfloat16",  # what engines compute in; a GGUF does not say what it was made of
         "tie_word_embeddings": "output.weight" not in gguf.tensors,
         **_ids(keys),
     }
