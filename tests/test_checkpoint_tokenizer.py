@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,19 @@ def test_a_text_comes_back_from_bytes_and_pieces(sentencepiece: Tokenizer, text:
     assert sentencepiece.decode(sentencepiece.encode(text)) == text.replace("\u2581", " ")
 
 
+def test_half_of_a_surrogate_pair_is_refused(small: Tokenizer) -> None:
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        small.encode("fox\ud800")
+
+
+def test_a_folder_that_cuts_or_fills_texts_does_neither_here(small: Tokenizer, tmp_path: Path) -> None:
+    fast = Fast.from_file(str(small.folder / "tokenizer.json"))
+    fast.enable_truncation(2)
+    fast.enable_padding(length=9)
+    fast.save(str(tmp_path / "tokenizer.json"))
+    assert Tokenizer(tmp_path).encode("the quick fox") == small.encode("the quick fox")
+
+
 def test_a_special_token_in_a_text_is_the_token_and_is_left_out_of_what_is_read(small: Tokenizer) -> None:
     ids = small.encode("fox<|end|>fox")
     assert ids.count(0) == 1
@@ -145,6 +158,27 @@ def test_a_vocabulary_of_an_unknown_kind_is_refused_with_a_way_out(
     with pytest.raises(InputError, match=said) as error:
         made(tmp_path, byte_level_keys(**changed))
     assert "own tokenizer.json" in str(error.value)
+
+
+@pytest.mark.parametrize("make", [byte_level_keys, sentencepiece_keys])
+def test_a_gguf_that_lacks_a_key_makes_a_folder_or_is_refused(
+    tmp_path: Path, make: Callable[[], dict[str, Any]]
+) -> None:
+    for number, key in enumerate(make()):
+        keys = make()
+        del keys[key]
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            assert made(folder, keys).encode("the fox")
+        except InputError as error:
+            assert "own tokenizer.json" in str(error)
+
+
+@pytest.mark.parametrize("changed", [{"bos_token_id": 10**6}, {"merges": ["no such"]}, {"token_type": [1]}])
+def test_a_gguf_that_contradicts_itself_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="incomplete vocabulary"):
+        made(tmp_path, byte_level_keys(**changed))
 
 
 def test_a_decoder_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
@@ -319,7 +353,7 @@ def in_pieces(text: str, cuts: list[int], stops: list[str]) -> tuple[str, str | 
 def first_stop(text: str, stops: list[str]) -> tuple[str, str | None]:
     """The obvious way: letter by letter."""
     for end in range(1, len(text) + 1):
-        whole = [stop for stop in stops if stop and text[:end].endswith(stop)]
+        whole = [stop for stop in stops if text[:end].endswith(stop)]
         if whole:
             longest = max(whole, key=len)
             return text[: end - len(longest)], longest
@@ -330,7 +364,9 @@ FEW_LETTERS = st.text("ab", max_size=12)
 
 
 @given(
-    text=FEW_LETTERS, cuts=st.lists(st.integers(0, 20), max_size=8), stops=st.lists(st.text("ab", max_size=4))
+    text=FEW_LETTERS,
+    cuts=st.lists(st.integers(0, 20), max_size=8),
+    stops=st.lists(st.text("ab", min_size=1, max_size=4)),
 )
 def test_the_first_stop_string_is_found_however_the_text_is_cut(
     text: str, cuts: list[int], stops: list[str]
@@ -347,6 +383,11 @@ def test_only_what_may_begin_a_stop_string_is_held_back(text: str, stops: list[s
             return
         held = text[len(out) : end]
         assert not held or any(stop.startswith(held) for stop in stops)
+
+
+def test_an_empty_stop_string_is_refused() -> None:
+    with pytest.raises(InputError, match="stop string is empty"):
+        StopStrings(["a", ""])
 
 
 def test_nothing_comes_after_a_stop_string() -> None:

