@@ -1,6 +1,7 @@
 """llama.cpp as an engine: a sequence's tokens do not depend on its steps, its slot or its company.
 
-Needs a llama.cpp library and a GGUF with quantised weights, named by BATCHWRIGHT_GGUF.
+Needs a llama.cpp library and a GGUF with quantised weights: that of `batchwright model get`, or
+the file that BATCHWRIGHT_GGUF names.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from random import Random
 import pytest
 
 from batchwright import Limits, Request
+from batchwright.checkpoint.places import locate
+from batchwright.cli.model import cache_folder
 from batchwright.engines import libllama
 from batchwright.engines.libllama import open_library
 from batchwright.engines.live import Live
@@ -40,9 +43,13 @@ def gguf() -> Path:
         open_library()
     except EngineError as error:
         pytest.skip(str(error))
-    if "BATCHWRIGHT_GGUF" not in os.environ:
-        pytest.skip("no model: BATCHWRIGHT_GGUF names none")
-    return Path(os.environ["BATCHWRIGHT_GGUF"])
+    given, cache = os.environ.get("BATCHWRIGHT_GGUF"), os.environ.get("BATCHWRIGHT_CACHE")
+    if given:
+        return Path(given)
+    source = locate(None, cache_folder(Path(cache) if cache else None))
+    if source.gguf is None or not source.has_gguf:
+        pytest.skip(f"no model: `{source.command}` gets one, or BATCHWRIGHT_GGUF names one")
+    return source.gguf
 
 
 @pytest.fixture(scope="module")
