@@ -28,6 +28,7 @@ from batchwright.errors import EngineError, InputError, LimitError
 KV_CACHE_PRECISIONS: Final = ("u8", "f16")
 
 Ints = NDArray[np.int32]
+Column = Ints | NDArray[np.int64]
 
 
 class OpenVino:
@@ -103,7 +104,8 @@ class OpenVino:
 
     def run(self, work: Work) -> list[int]:
         """One forward of all rows, without Python's global lock."""
-        self._feed(work)
+        for name, column in self._columns(work).items():
+            self._request.set_input_tensor(self._inputs[name], self._tensor(column))
         logits = self._request.infer(share_outputs=True)[0].reshape(-1, self.vocab_size)
         tokens: list[int] = logits.argmax(axis=1).tolist()  # ten times faster than OpenVINO's own
         for index in work.special:
@@ -116,8 +118,8 @@ class OpenVino:
     def sleep(self, until: float) -> None:
         time.sleep(max(0.0, until - self.now()))
 
-    def _feed(self, work: Work) -> None:
-        """The columns of `work` as the inputs of the network."""
+    def _columns(self, work: Work) -> dict[str, Column]:
+        """What the inputs of the network are in this step."""
         past, counts = np.array(work.past, np.int32), np.array(work.counts, np.int32)
         tables = [row.table for row in work.rows]
         positions = _positions(past, counts)
@@ -126,14 +128,16 @@ class OpenVino:
             past, counts = positions, np.ones_like(positions)
         ends = past + counts
         blocks, num_blocks = self._blocks(tables, ends, work.scratch)
-        self._set("input_ids", np.array(work.tokens, np.int64))
-        self._set("position_ids", positions.astype(np.int64))
-        self._set("past_lens", past)
-        self._set("subsequence_begins", _bounds(counts))
-        self._set("block_indices", blocks)
-        self._set("block_indices_begins", _bounds(num_blocks))
-        self._set("max_context_len", ends.max())
-        self._set("sampled_tokens_indices", np.array(work.samples, np.int64))
+        return {
+            "input_ids": np.array(work.tokens, np.int64),
+            "position_ids": positions.astype(np.int64),
+            "past_lens": past,
+            "subsequence_begins": _bounds(counts),
+            "block_indices": blocks,
+            "block_indices_begins": _bounds(num_blocks),
+            "max_context_len": np.array(ends.max()),
+            "sampled_tokens_indices": np.array(work.samples, np.int64),
+        }
 
     def _blocks(self, tables: list[list[int]], ends: Ints, scratch: int) -> tuple[Ints, Ints]:
         """The blocks that hold the tokens before `ends`, table after table, and how many of each."""
@@ -143,9 +147,6 @@ class OpenVino:
             blocks += table[:num]
             blocks += [scratch] * (num - len(table))
         return np.array(blocks, np.int32), num_blocks
-
-    def _set(self, name: str, values: Any) -> None:
-        self._request.set_input_tensor(self._inputs[name], self._tensor(values))
 
 
 def _positions(past: Ints, counts: Ints) -> Ints:
