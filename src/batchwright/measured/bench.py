@@ -12,6 +12,7 @@ from batchwright.engines.live import Live, unknown
 from batchwright.engines.sequence import Sequence
 from batchwright.limits import Limits
 from batchwright.measured.recorder import Recorder
+from batchwright.measured.samples import Samples
 from batchwright.request import Request
 
 Prompt = Callable[[Request], list[int]]  # token ids
@@ -33,7 +34,7 @@ class Bench:
         limits: Limits | None = None,
         cost: CostModel = unknown,
         ended: Ended | None = None,
-    ) -> tuple[Live, Recorder]:
+    ) -> tuple[Live, Samples]:
         """Serve `requests` and their followers to the end.  Outputs have the lengths of the requests.
 
         The prompts of `requests` are made before the clock starts.  `cost`: what policies are told.
@@ -54,7 +55,7 @@ class Bench:
             live.ended.clear()
             if ended is not None:
                 ended(count)
-        return live, recorder
+        return live, recorder.samples
 
     def _sequence(self, r: Request) -> Sequence:
         return Sequence(r, self.prompt(r), r.true_output)

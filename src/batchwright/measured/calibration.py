@@ -1,6 +1,6 @@
 """Measure what steps take on an engine, and how far the machine has drifted since.
 
-First some 30 small loads, each for steps of one shape; then a burst of the workload's own requests,
+First some 20 small loads, each for steps of one shape; then a burst of the workload's own requests,
 which the model of the shapes has never seen: its error there is told.  The model that predicts is
 fitted to the steps of both.  A probe, a small fixed load, is run then and again later: the same steps,
 so the median ratio of their times is the drift.
@@ -8,7 +8,8 @@ so the median ratio of their times is the drift.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,18 +21,19 @@ from batchwright.engines.live import Synchronous
 from batchwright.limits import Limits
 from batchwright.measured.bench import Bench
 from batchwright.measured.fit import fit
-from batchwright.measured.shapes import decode, mixed, prompt, shapes
+from batchwright.measured.samples import Samples, together
+from batchwright.measured.shapes import SHORT, Shape, decode, mixed, shapes
 from batchwright.measured.step_time import StepTime
-from batchwright.metrics import Numbers
 from batchwright.policies import Vllm
 from batchwright.request import Request
 from batchwright.simulator import Simulator
 from batchwright.step import Step
 from batchwright.workload import Workload
 
+PASSES: Final = 2  # over all shapes, so that a slow second of the machine is not taken for a slow shape
 SLOW: Final = 2.0  # seconds of a step; larger ones are not calibrated but extrapolated
 BURST: Final = 4  # times max_num_seqs: requests of the burst,
-LONGEST_BURST: Final = 20.0  # and seconds that it may take
+LONGEST_BURST: Final = 15.0  # and seconds that it may take
 ROUGH: Final = Linear(base=0.005, prefill=0.0005, decode=0.001, context=3e-6)  # before anything is measured
 Report = Callable[[str, float], None]  # what is being done, how far it is
 
@@ -46,6 +48,7 @@ class Calibration:
     fit_error     mean error of a step of the shapes, under the model of all
     burst_error   mean error of a step of the burst, under the model of the shapes alone
     burst_total   the same of the burst's whole time, with its sign
+    cpus          CPU seconds that the engine had per second of steps: `threads`, if nobody took them away
     probe         seconds of each step of the probe, right after
     """
 
@@ -55,6 +58,7 @@ class Calibration:
     fit_error: float
     burst_error: float
     burst_total: float
+    cpus: float
     probe: list[float]
 
 
@@ -62,21 +66,21 @@ def calibrate(
     bench: Bench, load: Workload, policies: Iterable[Policy | Begins], report: Report
 ) -> Calibration:
     """Calibrate on the shapes and a burst of `load`.  Raises what the engine raises."""
-    most = most_tokens(bench.limits, load, policies)
-    steps, seconds, count = _measured_shapes(bench, most, report)
-    of_shapes = fit(steps, seconds)
-    report("burst", 0.0)
-    _, burst = bench.serve(Vllm(), _burst(bench.limits, load, of_shapes))
-    taken = np.array(burst.seconds)
-    guessed = _seconds(of_shapes, burst.steps)
-    found = fit([*steps, *burst.steps], [*seconds, *burst.seconds])
+    parts = _measured_shapes(bench, most_tokens(bench.limits, load, policies), report)
+    small = together(parts)
+    of_shapes = fit(small)
+    report("calibration: a burst", 0.0)
+    burst = bench.serve(Vllm(), _burst(bench.limits, load, of_shapes))[1]
+    both = together([small, burst])
+    found = fit(both)
     return Calibration(
         step_time=found,
-        num_shapes=count,
-        num_steps=len(steps) + len(taken),
-        fit_error=_error(found, steps, seconds),
-        burst_error=float(np.mean(np.abs(guessed / taken - 1))),
-        burst_total=float(guessed.sum() / taken.sum() - 1),
+        num_shapes=len(parts),
+        num_steps=len(both),
+        fit_error=float(np.mean(np.abs(small.errors(found)))),
+        burst_error=float(np.mean(np.abs(burst.errors(of_shapes)))),
+        burst_total=burst.total_error(of_shapes),
+        cpus=both.cpus,
         probe=probe(bench),
     )
 
@@ -89,11 +93,8 @@ def drift(bench: Bench, calibration: Calibration) -> float:
 def probe(bench: Bench) -> list[float]:
     """Seconds of every step of a few shapes, always the same."""
     limits = replace(bench.limits, enable_prefix_caching=False)
-    rows = limits.max_num_seqs
-    found: list[float] = []
-    for shape in (decode(limits, 1, 16), decode(limits, rows, 16), prompt(limits, 128), mixed(limits, 16)):
-        found += bench.serve(shape.policy, shape.requests(), shape.limits)[1].seconds
-    return found
+    chosen = (decode(limits, 1, SHORT), decode(limits, limits.max_num_seqs, SHORT), mixed(limits, 16))
+    return together(_served(bench, shape) for shape in chosen).seconds
 
 
 def most_tokens(limits: Limits, load: Workload, policies: Iterable[Policy | Begins]) -> int:
@@ -119,23 +120,21 @@ class _Watch:
         return ROUGH.stretch(step, steps)
 
 
-def _measured_shapes(bench: Bench, most: int, report: Report) -> tuple[list[Step], list[float], int]:
-    """Steps of all shapes, and what they took; those whose steps would be too slow are left out."""
-    steps: list[Step] = []
-    seconds: list[float] = []
-    chosen = list(shapes(bench.limits, most))
-    count, slow = 0, float("inf")
+def _measured_shapes(bench: Bench, most: int, report: Report) -> list[Samples]:
+    """Steps of all shapes, but for those whose steps would be too slow."""
+    found: list[Samples] = []
+    chosen, slow = list(shapes(bench.limits, most)) * PASSES, math.inf
     for i, shape in enumerate(chosen):
-        report(shape.name, i / len(chosen))
-        if shape.tokens >= slow:
-            continue
-        _, recorder = bench.serve(shape.policy, shape.requests(), shape.limits)
-        steps += recorder.steps
-        seconds += recorder.seconds
-        count += 1
-        if max(recorder.seconds) > SLOW / 2:
-            slow = min(slow, 2 * shape.tokens)
-    return steps, seconds, count
+        report(f"calibration: {shape.name}", i / len(chosen))
+        if shape.tokens < slow:
+            found.append(_served(bench, shape))
+            is_slow = 2 * max(found[-1].seconds) > SLOW
+            slow = min(slow, 2 * shape.tokens) if is_slow else slow
+    return found
+
+
+def _served(bench: Bench, shape: Shape) -> Samples:
+    return bench.serve(shape.policy, shape.requests(), shape.limits)[1]
 
 
 def _burst(limits: Limits, load: Workload, cost: CostModel) -> list[Request]:
@@ -156,11 +155,3 @@ def at_once(load: Workload, count: int) -> list[Request]:
     """The first requests of `load`, all at 0, and without those that follow others."""
     found = zip(load.prompt[:count].tolist(), load.output[:count].tolist(), strict=True)
     return [Request(i, 0.0, prompt, output) for i, (prompt, output) in enumerate(found)]
-
-
-def _seconds(cost: StepTime, steps: Sequence[Step]) -> Numbers:
-    return np.array([cost.seconds(step) for step in steps])
-
-
-def _error(cost: StepTime, steps: Sequence[Step], seconds: Sequence[float]) -> float:
-    return float(np.mean(np.abs(_seconds(cost, steps) / np.array(seconds) - 1)))

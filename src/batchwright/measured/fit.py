@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from batchwright.errors import InputError
+from batchwright.measured.samples import Samples
 from batchwright.measured.step_time import Line, StepTime
 from batchwright.metrics import Numbers
 from batchwright.step import Step
@@ -25,11 +26,11 @@ NORMAL: Final = 1.4826  # standard deviation over median deviation, of a normal 
 SMALLEST: Final = 1e-4  # relative: errors below it are rounding
 
 
-def fit(steps: Sequence[Step], seconds: Sequence[float]) -> StepTime:
-    """The model of `steps`, which took `seconds`.  Raises InputError on too few."""
+def fit(samples: Samples) -> StepTime:
+    """The model of measured steps.  Raises InputError on too few."""
+    steps, taken = samples.steps, np.array(samples.seconds)
     if len(steps) < FEWEST:
         raise InputError(f"{len(steps)} steps were measured; a fit needs {FEWEST}")
-    taken = np.array(seconds)
     tokens = np.array([s.prefill_tokens + s.num_decodes + s.padded_rows for s in steps], float)
     sampled = np.array([s.sampled_rows for s in steps], float)
     shared_knots, head_knots = _knots(tokens), (0.0, *_knots(sampled[sampled > 0]))

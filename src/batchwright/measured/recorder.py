@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 from batchwright.engines.engine import Engine
 from batchwright.engines.work import Work
+from batchwright.measured.samples import Samples
 from batchwright.step import Step
 
 
 class Recorder:
     """`engine`, with a clock that starts at 0 now.
 
-    `steps`: what each step computed.  `seconds`: what it took, from the end of the one before or of a
-    sleep, so with the decision before it.
+    A step takes from the end of the one before, or of a sleep: so with the decision before it.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.capacity = engine.capacity
-        self.steps: list[Step] = []
-        self.seconds: list[float] = []
+        self.samples = Samples()
         self._start = engine.now()
         self._since = 0.0
 
@@ -30,11 +31,12 @@ class Recorder:
         self._since = self.now()
 
     def run(self, work: Work) -> list[int]:
-        step = Step()
+        step, begun = Step(), time.process_time()
         work.measure(step)
         tokens = self.engine.run(work)
-        now = self.now()
-        self.steps.append(step)
-        self.seconds.append(now - self._since)
+        found, now = self.samples, self.now()
+        found.cpu_seconds += time.process_time() - begun
+        found.steps.append(step)
+        found.seconds.append(now - self._since)
         self._since = now
         return tokens

@@ -67,7 +67,8 @@ def _drift(cells: list[Cell]) -> str:
     drifts = ", ".join(f"{cell.drift:+.1%}" for cell in cells)
     repeats = sum(cell.attempts - 1 for cell in cells)
     again = f" after {count(repeats)} repeated run{'s' if repeats > 1 else ''}" if repeats else ""
-    return f"the machine drifted by {drifts}{again}"
+    cpus = ", ".join(f"{cell.cpus:.2f}" for cell in cells)
+    return f"the machine drifted by {drifts}{again}, the engine had {cpus} CPUs"
 
 
 def _step_error(cells: list[Cell]) -> str:
@@ -84,6 +85,7 @@ def calibration_lines(found: Calibration) -> Iterator[str]:
         f"held out: of the burst, which the small loads' model had not seen, a step errs by "
         f"{found.burst_error:.1%}, the whole by {found.burst_total:+.1%}"
     )
+    yield f"the engine had {found.cpus:.2f} CPUs meanwhile"
     model = found.step_time
     rows = [int(knot) for knot in model.head.knots if knot >= 1]
     steps = ", ".join(f"{rows_} {seconds(model.decode_seconds(rows_, 128))}" for rows_ in rows)

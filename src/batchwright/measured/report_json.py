@@ -30,6 +30,8 @@ def _policy(found: SideBySide, name: str) -> dict[str, Any]:
             key_of(metric): [number(error) for error in found.errors(name, metric)] for metric in METRICS
         },
         "drift": [cell.drift for cell in cells],
+        "contention": [cell.contention for cell in cells],
+        "cpus": [cell.cpus for cell in cells],
         "attempts": [cell.attempts for cell in cells],
         "step_error": [cell.step_error for cell in cells],
     }

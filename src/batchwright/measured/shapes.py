@@ -17,9 +17,9 @@ from batchwright.limits import Limits
 from batchwright.policies import Static, Vllm
 from batchwright.request import Request
 
-DECODES: Final = 9  # tokens of a request that decodes
-SHORT, LONG = 16, 192  # tokens of context
-TIMES: Final = 3  # that each prompt is run
+DECODES: Final = 7  # tokens of a request that decodes
+SHORT: Final = 16  # tokens of context
+LONG: Final = 192
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,11 @@ def shapes(limits: Limits, most_tokens: int) -> Iterator[Shape]:
     """Those that `limits` allow, with steps of up to `most_tokens` prompt tokens."""
     alone = replace(limits, enable_prefix_caching=False)
     for rows in _powers(min(limits.max_num_seqs, most_tokens)):
-        for context in (SHORT, LONG):
-            yield from _fitting(decode(alone, rows, context))
+        yield from _fitting(decode(alone, rows, SHORT))
+    for rows in (1, limits.max_num_seqs):
+        yield from _fitting(decode(alone, rows, LONG))
     for tokens in _powers(most_tokens):
-        yield from _fitting(*[prompt(alone, tokens)] * TIMES)
+        yield from _fitting(prompt(alone, tokens))
     for chunk in (16, 64, 256):
         if chunk < most_tokens:
             yield from _fitting(mixed(alone, chunk))
@@ -89,14 +90,13 @@ def _budget(limits: Limits, tokens: int) -> Limits:
     return replace(limits, max_num_batched_tokens=max(tokens, limits.max_num_seqs))
 
 
-def _fitting(*found: Shape) -> Iterator[Shape]:
-    """Those that the KV cache holds, and whose requests are not too long."""
-    for shape in found:
-        limits = shape.limits
-        blocks = sum(-(-(prompt + output) // limits.block_size) for prompt, output in shape.lengths)
-        longest = max(prompt + output for prompt, output in shape.lengths)
-        if longest <= limits.longest and blocks <= limits.blocks:
-            yield shape
+def _fitting(shape: Shape) -> Iterator[Shape]:
+    """The shape, if the KV cache holds it and its requests are not too long."""
+    limits = shape.limits
+    blocks = sum(-(-(prompt + output) // limits.block_size) for prompt, output in shape.lengths)
+    longest = max(prompt + output for prompt, output in shape.lengths)
+    if longest <= limits.longest and blocks <= limits.blocks:
+        yield shape
 
 
 def _powers(most: int) -> list[int]:

@@ -31,6 +31,7 @@ from batchwright.workload import Workload
 
 MOST_DRIFT: Final = 0.03  # relative; a run beyond it is repeated,
 ATTEMPTS: Final = 3  # so often at most
+IDLE: Final = 0.2  # CPUs; an engine that uses fewer computes elsewhere
 METRICS: Final = {  # what is printed, and its title
     "duration_s": "wall",
     "output_throughput": "output tokens/s",
@@ -49,6 +50,8 @@ class Cell:
     """One policy on one load.
 
     drift       relative, of the probe's steps since the calibration that predicted
+    contention  relative: how much less of the CPUs the engine had than then
+    cpus        that it had
     attempts    runs until the drift was small enough, or all that are made
     step_error  relative, of the run's own steps: their time by the model against the measured one
     """
@@ -56,13 +59,15 @@ class Cell:
     predicted: Run
     measured: Run
     drift: float
+    contention: float
+    cpus: float
     attempts: int
     step_error: float
 
     @property
     def has_drifted(self) -> bool:
-        """Did the machine drift too far in every attempt?"""
-        return abs(self.drift) > MOST_DRIFT
+        """Was the machine not what it was when it was calibrated?"""
+        return max(abs(self.drift), abs(self.contention)) > MOST_DRIFT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +160,7 @@ class Study:
         policy = predicted.policy
         assert policy is not None
         requests = load.requests(limits.block_size, prefix=limits.enable_prefix_caching)
-        live, recorder = self.bench.serve(policy, requests, cost=cost, ended=self._told(name, predicted))
+        live, samples = self.bench.serve(policy, requests, cost=cost, ended=self._told(name, predicted))
         measured = Run(name, load, live)
         measured.policy = policy
         return Cell(
@@ -163,7 +168,9 @@ class Study:
             measured=measured,
             drift=drift(self.bench, calibration),
             attempts=attempt,
-            step_error=sum(map(cost.seconds, recorder.steps)) / sum(recorder.seconds) - 1,
+            contention=calibration.cpus / samples.cpus - 1 if calibration.cpus > IDLE else 0.0,
+            cpus=samples.cpus,
+            step_error=samples.total_error(cost),
         )
 
     def _predict(self, name: str, load: Workload) -> Run:
