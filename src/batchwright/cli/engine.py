@@ -72,7 +72,7 @@ class ReadyEngine:
         return Tokenizer(self.checkpoint.tokenizer_dir).plain_ids
 
     def load(self, max_num_seqs: int, max_model_len: int, num_kv_blocks: int | None) -> Loaded:
-        """The engine, with so much room.  Raises BatchwrightError."""
+        """The engine, with so much room; the mock engine on a virtual clock.  Raises BatchwrightError."""
         from batchwright.cost_text import cost
         from batchwright.engines.choose import MOCK_COST, Loading, load_engine
 
@@ -88,6 +88,7 @@ class ReadyEngine:
                 num_kv_blocks=num_kv_blocks,
                 kv_cache_dtype=self.flags.kv_cache_dtype,
                 cost=MOCK_COST if given is None else cost(given),
+                is_real=False,
             ),
         )
 

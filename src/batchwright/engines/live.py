@@ -143,6 +143,12 @@ class Live(Driver):
         """The next event that is known, in seconds; never, if there is none."""
         return self._alarm
 
+    @property
+    def released(self) -> list[Sequence]:
+        """Sequences that have lost their KV since the last step, of which the next one tells the engine."""
+        self._collect_left()
+        return self._work.released
+
     def restart(self, error: Exception) -> None:
         """End all sequences with `error`, and begin with an empty batch."""
         self._collect_left()
@@ -334,8 +340,11 @@ class Live(Driver):
             elif r.state == PADDED:
                 padded.append(self._sequences[r])
         for s in padded:  # writes over its last block when there is no room behind it
-            room = len(s.table) * b.blocks.block_size
-            self._work.add(s, min(b.clock + s.request.shift, room - 1), [], 1, False)
+            r = s.request
+            room = max(len(s.table), r.reserved) * b.blocks.block_size
+            past = min(b.clock + r.shift, room - 1)
+            self.blocks.extend(r, past + 1)
+            self._work.add(s, past, [], 1, False)
 
     def _add_decode(self, s: Sequence, past: int) -> None:
         self.blocks.extend(s.request, past + 1)

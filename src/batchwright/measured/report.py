@@ -54,7 +54,7 @@ def remarks(found: SideBySide) -> Iterator[str]:
         yield f"means of {loads} loads, ± half of the 95 % interval; errors: median, least to greatest"
     yield "error = predicted / measured - 1; all requests count, none is left out as warm-up"
     for name, cells in found.cells.items():
-        yield f"{name}: {_drift(cells)}; the model's time of the run's own steps {_step_error(cells)}"
+        yield f"{name}: {_drift(cells)}{_cpus(found, cells)}; step times {_step_error(cells)}"
     for name, cells in found.cells.items():
         if any(cell.has_drifted for cell in cells):
             yield (
@@ -67,12 +67,18 @@ def _drift(cells: list[Cell]) -> str:
     drifts = ", ".join(f"{cell.drift:+.1%}" for cell in cells)
     repeats = sum(cell.attempts - 1 for cell in cells)
     again = f" after {count(repeats)} repeated run{'s' if repeats > 1 else ''}" if repeats else ""
-    cpus = ", ".join(f"{cell.cpus:.2f}" for cell in cells)
-    return f"the machine drifted by {drifts}{again}, the engine had {cpus} CPUs"
+    return f"the machine drifted by {drifts}{again}"
+
+
+def _cpus(found: SideBySide, cells: list[Cell]) -> str:
+    """What the engine had of the machine, if it computes here."""
+    if not found.calibrations[-1].is_here:
+        return ""
+    return f", the engine had {', '.join(f'{cell.cpus:.2f}' for cell in cells)} CPUs"
 
 
 def _step_error(cells: list[Cell]) -> str:
-    return "errs by " + ", ".join(f"{cell.step_error:+.1%}" for cell in cells)
+    return "err by " + ", ".join(f"{cell.step_error:+.1%}" for cell in cells)
 
 
 def calibration_lines(found: Calibration) -> Iterator[str]:
@@ -85,7 +91,8 @@ def calibration_lines(found: Calibration) -> Iterator[str]:
         f"held out: of the burst, which the small loads' model had not seen, a step errs by "
         f"{found.burst_error:.1%}, the whole by {found.burst_total:+.1%}"
     )
-    yield f"the engine had {found.cpus:.2f} CPUs meanwhile"
+    if found.is_here:
+        yield f"the engine had {found.cpus:.2f} CPUs meanwhile"
     model = found.step_time
     rows = [int(knot) for knot in model.head.knots if knot >= 1]
     steps = ", ".join(f"{rows_} {seconds(model.decode_seconds(rows_, 128))}" for rows_ in rows)
