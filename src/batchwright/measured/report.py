@@ -43,8 +43,13 @@ def _error(found: SideBySide, name: str, metric: str) -> str:
     errors = found.errors(name, metric)
     if isnan(median := found.error(name, metric)):
         return NOT_APPLICABLE
-    spread = f" ({min(errors):+.1%} to {max(errors):+.1%})" if len(errors) > 1 else ""
-    return f"{median:+.1%}{spread}"
+    spread = f" ({_signed(min(errors))} to {_signed(max(errors))})" if len(errors) > 1 else ""
+    return f"{_signed(median)}{spread}"
+
+
+def _signed(error: float) -> str:
+    """`+1.2%`; what rounds to 0 has no minus."""
+    return f"{round(error, 3) + 0.0:+.1%}"
 
 
 def remarks(found: SideBySide) -> Iterator[str]:
@@ -64,7 +69,7 @@ def remarks(found: SideBySide) -> Iterator[str]:
 
 
 def _drift(cells: list[Cell]) -> str:
-    drifts = ", ".join(f"{cell.drift:+.1%}" for cell in cells)
+    drifts = ", ".join(_signed(cell.drift) for cell in cells)
     repeats = sum(cell.attempts - 1 for cell in cells)
     again = f" after {count(repeats)} repeated run{'s' if repeats > 1 else ''}" if repeats else ""
     return f"the machine drifted by {drifts}{again}"
@@ -78,7 +83,7 @@ def _cpus(found: SideBySide, cells: list[Cell]) -> str:
 
 
 def _step_error(cells: list[Cell]) -> str:
-    return "err by " + ", ".join(f"{cell.step_error:+.1%}" for cell in cells)
+    return "err by " + ", ".join(_signed(cell.step_error) for cell in cells)
 
 
 def calibration_lines(found: Calibration) -> Iterator[str]:
@@ -89,7 +94,7 @@ def calibration_lines(found: Calibration) -> Iterator[str]:
     )
     yield (
         f"held out: of the burst, which the small loads' model had not seen, a step errs by "
-        f"{found.burst_error:.1%}, the whole by {found.burst_total:+.1%}"
+        f"{found.burst_error:.1%}, the whole by {_signed(found.burst_total)}"
     )
     if found.is_here:
         yield f"the engine had {found.cpus:.2f} CPUs meanwhile"
