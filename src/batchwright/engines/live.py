@@ -102,6 +102,7 @@ class Live(Driver):
                 if s.error is not None:
                     raise s.error
             self.ended.clear()
+        self.flush()
 
     def step(self) -> bool:
         """Run the coming step; False if there is none before the next event.
@@ -143,11 +144,14 @@ class Live(Driver):
         """The next event that is known, in seconds; never, if there is none."""
         return self._alarm
 
-    @property
-    def released(self) -> list[Sequence]:
-        """Sequences that have lost their KV since the last step, of which the next one tells the engine."""
+    def flush(self) -> None:
+        """Tell the engine at once who has lost its KV, not with the next step."""
         self._collect_left()
-        return self._work.released
+        if self._work.released:
+            self._work.clear()
+            self._are_listed = False
+            self.engine.run(self._work)
+            self._work.released.clear()
 
     def restart(self, error: Exception) -> None:
         """End all sequences with `error`, and begin with an empty batch."""
@@ -232,12 +236,14 @@ class Live(Driver):
             self._was_idle = False
             b.log.jump(b.tick_count, b.now)
         self._compose()
-        try:
-            tokens = self.engine.run(work) if work.rows else []
-        except Exception as error:
-            self._fail_step(error)
-            return
-        work.released.clear()
+        tokens: list[int] = []
+        if work.rows:  # else requests are held or preempted, and nothing else
+            try:
+                tokens = self.engine.run(work)
+            except Exception as error:
+                self._fail_step(error)
+                return
+            work.released.clear()
         b.now = self.engine.now()
         b.tick(1)
         free = b.blocks.free

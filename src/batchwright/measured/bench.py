@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel
@@ -26,7 +26,6 @@ class Bench:
     engine: Engine
     limits: Limits
     prompt: Prompt
-    _left: list[Sequence] = field(default_factory=list)  # of the last run; the engine still has to be told
 
     def serve(
         self,
@@ -42,7 +41,7 @@ class Bench:
         Raises what the policy or the engine raises.
         """
         ready = {r: self._sequence(r) for r in requests}
-        recorder = Recorder(self.engine, self._left)
+        recorder = Recorder(self.engine)
         live = Live(
             policy, recorder, limits or self.limits, cost, lambda r: ready.pop(r, None) or self._sequence(r)
         )
@@ -56,7 +55,7 @@ class Bench:
             live.ended.clear()
             if ended is not None:
                 ended(count)
-        self._left.extend(live.released)
+        live.flush()
         return live, recorder.samples
 
     def _sequence(self, r: Request) -> Sequence:

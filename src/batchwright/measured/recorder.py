@@ -6,7 +6,6 @@ import time
 from math import inf, nextafter
 
 from batchwright.engines.engine import Engine
-from batchwright.engines.sequence import Sequence
 from batchwright.engines.work import Work
 from batchwright.measured.samples import Samples
 from batchwright.step import Step
@@ -16,16 +15,14 @@ class Recorder:
     """`engine`, with a clock that starts at 0 now.
 
     A step takes from the end of the one before, or of a sleep: so with the decision before it.
-    `left`: sequences of an earlier run, of which the first step tells the engine that they are gone.
     """
 
-    def __init__(self, engine: Engine, left: list[Sequence]) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.capacity = engine.capacity
         self.samples = Samples()
         self._start = engine.now()
         self._since = 0.0
-        self._left = left
 
     def now(self) -> float:
         return self.engine.now() - self._start
@@ -35,10 +32,11 @@ class Recorder:
         self._since = self.now()
 
     def run(self, work: Work) -> list[int]:
+        return self._timed(work) if work.rows else self.engine.run(work)
+
+    def _timed(self, work: Work) -> list[int]:
         step, begun = Step(), time.process_time()
         work.measure(step)
-        work.released += self._left
-        self._left.clear()
         tokens = self.engine.run(work)
         found, now = self.samples, self.now()
         found.cpu_seconds += time.process_time() - begun
