@@ -346,8 +346,11 @@ class Live(Driver):
             elif r.state == PADDED:
                 padded.append(self._sequences[r])
         for s in padded:  # writes over its last block when there is no room behind it
-            room = len(s.table) * b.blocks.block_size
-            self._work.add(s, min(b.clock + s.request.shift, room - 1), [], 1, False)
+            r = s.request
+            room = max(len(s.table), r.reserved) * b.blocks.block_size
+            past = min(b.clock + r.shift, room - 1)
+            self.blocks.extend(r, past + 1)
+            self._work.add(s, past, [], 1, False)
 
     def _add_decode(self, s: Sequence, past: int) -> None:
         self.blocks.extend(s.request, past + 1)

@@ -105,6 +105,8 @@ class OpenVino:
 
     def run(self, work: Work) -> list[int]:
         """One forward of all rows, without Python's global lock."""
+        if not work.rows:
+            return []
         self._feed(work)
         self._request.infer(share_outputs=True)
         logits = self._request.get_output_tensor(0).data.reshape(-1, self.vocab_size)
