@@ -5,18 +5,24 @@ The engine is `Mock`, whose tokens follow from what the KV blocks hold, on a vir
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
-from batchwright import Limits, Linear, Request, Simulator
+import pytest
+
+from batchwright import Batch, Limits, Linear, Request, Simulator
 from batchwright.engines.live import Live, Synchronous
 from batchwright.engines.mock import Mock
+from batchwright.engines.sampling import Sampling
 from batchwright.engines.sequence import Sequence
 from batchwright.engines.work import Work
+from batchwright.errors import LimitError, PolicyError
 from batchwright.policies import Vllm
 from batchwright.request import CANCELLED
 from batchwright.step import Step
 from strategies import for_every_seed, limits_of, requests_of, timed_workload
+from test_closed_loop import closed_workload, linked, roots, times
 from test_properties import LINEAR, assert_over, drawn, ends, expanded, for_each_policy, outcome, policy_of
 
 VOCABULARY = 5000
@@ -255,3 +261,138 @@ def test_a_step_carries_what_the_simulator_prices() -> None:
         live.run(requests_of(load))
 
     check()
+
+
+@for_each_policy
+def test_a_closed_loop_runs_live_as_it_is_simulated(name: str) -> None:
+    @for_every_seed(25)
+    def check(seed: int) -> None:
+        load = closed_workload(seed)
+        limits, policy = limits_of(load["config"]), policy_of(name, load)[0]
+        cost = ROWS if name == "static" else LINEAR
+        simulator, simulated = Simulator(Synchronous(policy), cost, limits), linked(load)
+        simulator.run(roots(load, simulated))
+        live, lived = live_of(policy, limits, cost)[0], linked(load)
+        live.run(roots(load, lived))
+        assert times(simulated) == times(lived)
+        assert simulator.arrived == live.arrived
+        assert expanded(simulator) == expanded(live)
+
+    check()
+
+
+# --- ends ---------------------------------------------------------------------------
+
+LIMITS = Limits(max_num_seqs=4, num_kv_blocks=64)
+
+
+def sequence(id: int, length: int = 5, prompt: int = 20, **options: Any) -> Sequence:
+    return Sequence(Request(id, 0.0, prompt, length), range(prompt), **options)
+
+
+def finished(live: Live) -> list[Sequence]:
+    """Runs to the end; those that ended, in that order."""
+    live.drain()
+    while live.step() or live.wait():
+        pass
+    return live.ended
+
+
+def test_stop_strings_end_a_sequence_with_the_token_that_completes_them() -> None:
+    live = Live(Vllm(), engine_of(LIMITS), LIMITS)
+    live.add(sequence(0, watch=lambda tokens: len(tokens) == 3))
+    live.add(sequence(1))
+    assert [(s.request.id, len(s.tokens), s.finish_reason) for s in finished(live)] == [
+        (0, 3, "stop"),
+        (1, 5, "length"),
+    ]
+
+
+def test_tokens_are_chosen_by_the_seed_of_the_request() -> None:
+    live = Live(Vllm(), engine_of(LIMITS), LIMITS)
+    for id, seed in enumerate([1, 2, 1]):
+        live.add(sequence(id, sampling=Sampling(seed=seed)))
+    one, two, again = (s.tokens for s in finished(live))
+    assert one == again != two
+
+
+def test_a_prompt_that_is_too_long_is_rejected_and_ends() -> None:
+    live = Live(Vllm(), engine_of(LIMITS), replace(LIMITS, max_model_len=30))
+    live.add(sequence(0, prompt=30))
+    live.add(sequence(1, prompt=29, length=9))
+    assert [(s.request.id, len(s.tokens)) for s in finished(live)] == [(0, 0), (1, 1)]
+    assert live.rejected == [0]
+
+
+def test_a_policy_that_fails_ends_all_requests_and_the_next_ones_are_served() -> None:
+    calls = 0
+
+    def policy(b: Batch) -> None:
+        nonlocal calls
+        calls += 1
+        while b.num_waiting > 0 and b.num_running < 4:
+            b.admit(b.waiting.first(), 7)
+        for r in list(b.prefilling):
+            if r.planned == 0:
+                b.chunk(r, r.unfilled)
+        if calls == 3:
+            raise ZeroDivisionError("a bug of the policy")
+
+    live = Live(policy, Slots(engine_of(LIMITS)), LIMITS)
+    for id in range(6):
+        live.add(sequence(id))
+    with pytest.raises(ZeroDivisionError) as caught:
+        while live.step():
+            pass
+    live.restart(caught.value)
+    assert len(live.ended) == 6 and all(s.error is caught.value for s in live.ended)
+    live.ended.clear()
+    live.batch.check()
+    live.add(sequence(7))
+    assert [(s.request.id, len(s.tokens), s.error) for s in finished(live)] == [(7, 5, None)]
+    assert len(live.engine.holding) == 1  # type: ignore[attr-defined]
+
+
+def test_what_an_engine_raises_ends_a_run() -> None:
+    live = Live(Vllm(), Failing(engine_of(LIMITS), Random(0), 1.0), LIMITS, LINEAR, Recorded(16))
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        live.run([Request(0, 0.0, 20, 5)])
+
+
+def test_a_policy_that_serves_nobody_is_told_so() -> None:
+    live = Live(lambda b: None, engine_of(LIMITS), LIMITS, LINEAR, Recorded(16))
+    with pytest.raises(PolicyError, match="starves 1 requests"):
+        live.run([Request(0, 0.0, 20, 5)])
+
+
+def test_a_server_without_a_cost_predicts_no_step() -> None:
+    live = Live(lambda b: b.predict(1), engine_of(LIMITS), LIMITS)  # type: ignore[arg-type,return-value]
+    live.add(sequence(0))
+    with pytest.raises(PolicyError, match="no cost is known here"):
+        live.step()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_kv_blocks": 65}, "num_kv_blocks is 65, but the engine was loaded with 64"),
+        ({"max_model_len": 1025, "num_kv_blocks": 80}, "num_kv_blocks is 80"),
+        ({"block_size": 32, "num_kv_blocks": 32}, "the engine has blocks of 16 tokens"),
+    ],
+)
+def test_limits_beyond_the_engine_are_refused(changed: dict[str, int], message: str) -> None:
+    with pytest.raises(LimitError, match=message):
+        Live(Vllm(), engine_of(LIMITS), replace(LIMITS, **changed))
+
+
+def test_a_server_forgets_its_log_and_goes_on() -> None:
+    live = Live(Vllm(), engine_of(LIMITS), LIMITS)
+    for id in range(40):
+        live.add(sequence(id))
+    steps = 0
+    while live.step():
+        steps += 1
+        if steps % 3 == 0:
+            live.forget()
+    assert len(live.ended) == 40 and sum(live.log.column("steps")) < 3
+    live.batch.check()
