@@ -41,8 +41,8 @@ def serve(given: ServeFlags) -> None:
     from batchwright.server.run import Serving, Settings, bind, is_local
 
     _check(given)
-    policy = _policy(given)
-    model = _model(given)
+    policy = policy_of_flags(given)
+    model = model_of(given)
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO if given.enable_log_requests else logging.WARNING,
@@ -55,7 +55,7 @@ def serve(given: ServeFlags) -> None:
         _say(f"  anybody who reaches {given.host} can use it; give an --api-key")
 
     def load() -> tuple[Live, Tokenizes]:
-        live, words = _live(given, policy, model.loading)
+        live, words = driver(given, policy, model.loading)
         _say(words)
         return live, model.tokenizer
 
@@ -96,7 +96,7 @@ def _check(given: ServeFlags) -> None:
         raise InputError(f"--mock-cost is given, but the engine is {given.engine}; add --engine mock")
 
 
-def _policy(given: ServeFlags) -> Any:
+def policy_of_flags(given: ServeFlags) -> Any:
     from batchwright.policies import policy
     from batchwright.scenario.policy_file import load_policy
 
@@ -105,7 +105,7 @@ def _policy(given: ServeFlags) -> Any:
     return policy(given.policy or POLICY)
 
 
-def _model(given: ServeFlags) -> Model:
+def model_of(given: ServeFlags) -> Model:
     return _mock_model(given) if given.engine == "mock" else _real_model(given)
 
 
@@ -161,7 +161,7 @@ def _loading(given: ServeFlags, longest: int, **facts: Any) -> Loading:
     )
 
 
-def _live(given: ServeFlags, policy: Any, loading: Loading) -> tuple[Live, str]:
+def driver(given: ServeFlags, policy: Any, loading: Loading) -> tuple[Live, str]:
     """The driver on its engine, and what it is in a line."""
     from batchwright.engines.choose import load_engine
     from batchwright.engines.live import Live
