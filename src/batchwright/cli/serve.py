@@ -21,6 +21,7 @@ ENGINES: Final = ("openvino", "llamacpp", "mock")
 POLICY: Final = "vllm"
 MAX_MODEL_LEN: Final = 8192  # tokens, of the mock engine
 KV_TOKENS: Final = 131072  # for which there are KV blocks, if not for all sequences at their longest
+LAST_PORT: Final = 65535
 NEEDED: Final = ("starlette", "uvicorn", "prometheus_client")
 
 
@@ -79,7 +80,6 @@ def _check(given: ServeFlags) -> None:
     if given.engine not in ENGINES:
         raise InputError(f"there is no engine {given.engine!r}{nearest(given.engine, ENGINES)}")
     for flag, value, least in (
-        ("--port", given.port, 0),
         ("--threads", given.threads, 1),
         ("--max-queue", given.max_queue, 1),
         ("--max-body", given.max_body, 1),
@@ -88,6 +88,8 @@ def _check(given: ServeFlags) -> None:
     ):
         if value is not None and not value >= least:
             raise InputError(f"{flag} is {value}, but must be at least {least}")
+    if not 0 <= given.port <= LAST_PORT:
+        raise InputError(f"--port is {given.port}, but must be 0 to {LAST_PORT}")
     if given.api_key == "":
         raise InputError("--api-key is empty; give a key, or leave it out")
     if given.policy is not None and given.policy_file is not None:

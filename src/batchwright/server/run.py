@@ -48,7 +48,7 @@ class Settings:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens.  Raises InputError if that cannot be."""
+    """A socket that listens; `port` 0: on any that is free.  Raises InputError if that cannot be."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
