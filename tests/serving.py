@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -226,3 +231,45 @@ def _note(heard: Heard, event: dict[str, Any]) -> None:
     for choice in event.get("choices", ()):
         heard.texts.append(choice["text"])
         heard.reason = choice["finish_reason"] or heard.reason
+
+
+# --- a process ---------------------------------------------------------------------------
+
+
+@dataclass
+class Process:
+    popen: subprocess.Popen[str]
+    lines: list[str]
+    url: str
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit status after a signal."""
+        self.popen.send_signal(number)
+        return self.popen.wait(30)
+
+
+@contextmanager
+def process(*flags: str, engine: str = "mock", **environment: str) -> Iterator[Process]:
+    """A server that is ready; its lines go on to be read."""
+    popen = subprocess.Popen(
+        [sys.executable, "-m", "batchwright", "serve", "--engine", engine, "--port", "0", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | environment,
+    )
+    assert popen.stdout is not None
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(iter(popen.stdout.readline, "")))  # type: ignore[union-attr]
+    reader.start()
+    try:
+        wait_until(lambda: "ready\n" in lines or popen.poll() is not None)
+        assert popen.poll() is None, lines
+        found = re.search(r"http://\S+:\d+", lines[0])
+        assert found is not None
+        yield Process(popen, lines, found[0])
+    finally:
+        popen.kill()
+        popen.wait()
+        reader.join()
+        popen.stdout.close()

@@ -3,16 +3,11 @@
 # ruff: noqa: E402  what the server needs may not be installed: then there is nothing to import
 from __future__ import annotations
 
-import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,52 +18,12 @@ for module in ("starlette", "uvicorn", "prometheus_client", "httpx"):
 import httpx
 
 from batchwright.cli import main
-from serving import metrics, wait_until
+from serving import metrics, process, wait_until
 
 pytestmark = pytest.mark.pure
 
-SERVE = [sys.executable, "-m", "batchwright", "serve", "--engine", "mock"]
 SLOW = ["--mock-cost", "linear(base=0.02)"]
 LONG = {"prompt": "Hello", "temperature": 0, "ignore_eos": True, "stream": True}
-
-
-@dataclass
-class Process:
-    popen: subprocess.Popen[str]
-    lines: list[str]
-    url: str
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Its exit status after a signal."""
-        self.popen.send_signal(number)
-        return self.popen.wait(30)
-
-
-@contextmanager
-def process(*flags: str, **environment: str) -> Iterator[Process]:
-    """A server that is ready; its lines go on to be read."""
-    popen = subprocess.Popen(
-        [*SERVE, "--port", "0", *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | environment,
-    )
-    assert popen.stdout is not None
-    lines: list[str] = []
-    reader = threading.Thread(target=lambda: lines.extend(iter(popen.stdout.readline, "")))  # type: ignore[union-attr]
-    reader.start()
-    try:
-        wait_until(lambda: "ready\n" in lines or popen.poll() is not None)
-        assert popen.poll() is None, lines
-        found = re.search(r"http://\S+:\d+", lines[0])
-        assert found is not None
-        yield Process(popen, lines, found[0])
-    finally:
-        popen.kill()
-        popen.wait()
-        reader.join()
-        popen.stdout.close()
 
 
 class Stream:
