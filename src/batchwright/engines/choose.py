@@ -15,6 +15,8 @@ from batchwright.errors import InputError, nearest
 MOCK_COST: Final = Linear(
     base=0.006, prefill=0.0004, decode=0.001, context=3e-6
 )  # as of a small model on a CPU
+OPENVINO_BLOCK: Final = 32  # tokens of a KV block, on a CPU
+MOCK_VOCAB: Final = 32000  # token ids of the mock engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +27,9 @@ class Loading:
     threads          that compute a step
     num_kv_blocks    None: enough for `max_num_seqs` sequences of `max_model_len`
     kv_cache_dtype   as the engine names it; None: its default
-    cost             what a step of the mock engine takes
-    vocab_size       of its token ids
+    cost             what a step of the mock engine takes,
+    is_real          on a real clock; if not, on a virtual one
+    vocab_size       of the mock engine's token ids
     """
 
     ir: Path | None = None
@@ -37,7 +40,8 @@ class Loading:
     num_kv_blocks: int | None = None
     kv_cache_dtype: str | None = None
     cost: CostModel = MOCK_COST
-    vocab_size: int = 32000
+    is_real: bool = True
+    vocab_size: int = MOCK_VOCAB
 
     def blocks_of(self, block_size: int) -> int:
         """KV blocks of so many tokens."""
@@ -61,10 +65,7 @@ def load_engine(name: str, loading: Loading) -> Loaded:
 
 
 def _mock(loading: Loading) -> Loaded:
-    if loading.kv_cache_dtype is not None:
-        raise InputError(
-            f"kv_cache_dtype is {loading.kv_cache_dtype!r}, but the mock engine has no KV; leave it out"
-        )
+    _refuse(loading.kv_cache_dtype, "kv_cache_dtype", "the mock engine has no KV")
     size = 16
     engine = Mock(
         loading.cost,
@@ -72,8 +73,49 @@ def _mock(loading: Loading) -> Loaded:
         block_size=size,
         max_model_len=loading.max_model_len,
         vocab_size=loading.vocab_size,
+        is_real=loading.is_real,
     )
-    return Loaded(engine, "mock (no model; a step takes what a cost says)")
+    return Loaded(engine, f"mock, {'real' if loading.is_real else 'virtual'} clock")
 
 
-ENGINES: Final[dict[str, Callable[[Loading], Loaded]]] = {"mock": _mock}
+def _openvino(loading: Loading) -> Loaded:
+    from batchwright.engines.openvino import OpenVino
+
+    assert loading.ir is not None, "OpenVINO needs an IR"
+    precision = loading.kv_cache_dtype or "u8"
+    engine = OpenVino.load(
+        loading.ir,
+        threads=loading.threads,
+        num_kv_blocks=loading.blocks_of(OPENVINO_BLOCK),
+        max_model_len=loading.max_model_len,
+        kv_cache_precision=precision,
+    )
+    return Loaded(engine, f"openvino {engine.versions['openvino']}, {engine.precision}, KV cache {precision}")
+
+
+def _llamacpp(loading: Loading) -> Loaded:
+    from batchwright.engines.llamacpp import LlamaCpp
+
+    assert loading.gguf is not None, "llama.cpp needs a GGUF"
+    _refuse(loading.kv_cache_dtype, "kv_cache_dtype", "llama.cpp's KV cache is f16")
+    _refuse(loading.num_kv_blocks, "num_kv_blocks", "llama.cpp has slots of max_model_len tokens")
+    engine = LlamaCpp.load(
+        loading.gguf,
+        max_num_seqs=loading.max_num_seqs,
+        max_model_len=loading.max_model_len,
+        threads=loading.threads,
+    )
+    return Loaded(engine, f"llama.cpp ({engine.library.name}), KV cache f16")
+
+
+def _refuse(given: object, name: str, why: str) -> None:
+    """Raises InputError if what the engine cannot choose is given."""
+    if given is not None:
+        raise InputError(f"{name} is {given!r}, but {why}; leave it out")
+
+
+ENGINES: Final[dict[str, Callable[[Loading], Loaded]]] = {
+    "openvino": _openvino,
+    "llamacpp": _llamacpp,
+    "mock": _mock,
+}
