@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from batchwright.checkpoint.needs import need
+from batchwright.cli.engine import EngineFlags, ReadyEngine, ready
+from batchwright.cli.model import cache_folder
 from batchwright.cli.serve_flags import ServeFlags
-from batchwright.errors import InputError, nearest
+from batchwright.errors import InputError
 from batchwright.limits import Limits
 
 if TYPE_CHECKING:
@@ -17,10 +20,10 @@ if TYPE_CHECKING:
     from batchwright.engines.live import Live
     from batchwright.server.asked import Tokenizes
 
-ENGINES: Final = ("openvino", "llamacpp", "mock")
 POLICY: Final = "vllm"
+MAX_NUM_SEQS: Final = 64
 MAX_MODEL_LEN: Final = 8192  # tokens, of the mock engine
-KV_TOKENS: Final = 131072  # for which there are KV blocks, if not for all sequences at their longest
+KV_TOKENS: Final = 131072  # for which there is KV memory, unless the user says otherwise
 LAST_PORT: Final = 65535
 NEEDED: Final = ("starlette", "uvicorn", "prometheus_client")
 
@@ -77,11 +80,9 @@ def _say(line: str) -> None:
 
 def _check(given: ServeFlags) -> None:
     """Raises InputError on a value that cannot be."""
-    if given.engine not in ENGINES:
-        raise InputError(f"there is no engine {given.engine!r}{nearest(given.engine, ENGINES)}")
     for flag, value, least in (
-        ("--threads", given.threads, 1),
         ("--max-queue", given.max_queue, 1),
+        ("--num-gpu-blocks-override", given.num_gpu_blocks_override, 2),  # one is vLLM's null block
         ("--max-body", given.max_body, 1),
         ("--grace", given.grace, 0),
         ("--request-timeout", given.request_timeout, 0.001),
@@ -94,8 +95,6 @@ def _check(given: ServeFlags) -> None:
         raise InputError("--api-key is empty; give a key, or leave it out")
     if given.policy is not None and given.policy_file is not None:
         raise InputError("--policy is given together with --policy-file; leave one of them out")
-    if given.mock_cost is not None and given.engine != "mock":
-        raise InputError(f"--mock-cost is given, but the engine is {given.engine}; add --engine mock")
 
 
 def policy_of_flags(given: ServeFlags) -> Any:
@@ -108,59 +107,61 @@ def policy_of_flags(given: ServeFlags) -> Any:
 
 
 def model_of(given: ServeFlags) -> Model:
-    return _mock_model(given) if given.engine == "mock" else _real_model(given)
-
-
-def _mock_model(given: ServeFlags) -> Model:
-    """No model, but a tokenizer, if a folder is given."""
-    from batchwright.cost_text import cost
-    from batchwright.engines.choose import MOCK_COST
-    from batchwright.server.nonsense import Nonsense
-
-    tokenizer: Tokenizes
-    if given.path is None:
-        name, tokenizer = "mock", Nonsense()
-    else:
-        from batchwright.checkpoint import Tokenizer
-
-        name, tokenizer = given.path.resolve().name, Tokenizer(given.path)
-    return Model(
-        name=name,
-        tokenizer=tokenizer,
-        loading=_loading(
-            given,
-            MAX_MODEL_LEN,
-            cost=MOCK_COST if given.mock_cost is None else cost(given.mock_cost),
-            vocab_size=tokenizer.vocab_size,
-        ),
-    )
-
-
-def _real_model(given: ServeFlags) -> Model:
-    from batchwright.checkpoint import Tokenizer, find
-    from batchwright.cli.model import cache_folder
-
-    found = find(given.path, given.engine, cache_folder(given.cache))
-    loading = _loading(given, found.max_model_len, ir=found.ir, gguf=found.gguf)
-    return Model(name=found.name, tokenizer=Tokenizer(found.tokenizer_dir), loading=loading)
-
-
-def _loading(given: ServeFlags, longest: int, **facts: Any) -> Loading:
-    from batchwright.engines.choose import Loading
-
-    blocks = given.num_gpu_blocks_override
-    if blocks is not None and blocks < 2:
-        raise InputError(
-            f"--num-gpu-blocks-override is {blocks}, but must be at least 2: one block is vLLM's null block"
+    """The model and its tokenizer; a mock has no model, but the tokenizer of a folder, if one is given."""
+    is_mock = given.engine == "mock"
+    chosen = ready(
+        EngineFlags(
+            engine=given.engine,
+            path=None if is_mock else given.path,
+            cache=cache_folder(given.cache),
+            threads=given.threads,
+            kv_cache_dtype=given.kv_cache_dtype,
+            mock_cost=given.mock_cost,
         )
-    return Loading(
-        threads=given.threads,
-        max_num_seqs=given.max_num_seqs,
-        max_model_len=longest if given.max_model_len is None else given.max_model_len,
-        num_kv_blocks=None if blocks is None else blocks - 1,
-        kv_cache_dtype=given.kv_cache_dtype,
-        **facts,
     )
+    folder = given.path if chosen.checkpoint is None else chosen.checkpoint.tokenizer_dir
+    tokenizer = _tokenizer(folder)
+    name = folder.resolve().name if is_mock and folder is not None else chosen.model
+    return Model(name=name, tokenizer=tokenizer, loading=_loading(given, chosen, tokenizer.vocab_size))
+
+
+def _tokenizer(folder: Path | None) -> Tokenizes:
+    """The one in `folder`, or one for a mock."""
+    if folder is None:
+        from batchwright.server.nonsense import Nonsense
+
+        return Nonsense()
+    from batchwright.checkpoint import Tokenizer
+
+    return Tokenizer(folder)
+
+
+def _loading(given: ServeFlags, chosen: ReadyEngine, vocab_size: int) -> Loading:
+    """What the engine is loaded with.  Raises BatchwrightError."""
+    from batchwright.cost_text import cost
+    from batchwright.engines.choose import MOCK_COST, Loading
+
+    found, blocks = chosen.checkpoint, given.num_gpu_blocks_override
+    longest = given.max_model_len if given.max_model_len is not None else chosen.longest or MAX_MODEL_LEN
+    return Loading(
+        ir=None if found is None else found.ir,
+        gguf=None if found is None else found.gguf,
+        threads=chosen.threads,
+        max_num_seqs=_max_num_seqs(given, longest),
+        max_model_len=longest,
+        num_kv_blocks=None if blocks is None else blocks - 1,
+        most_kv_tokens=KV_TOKENS,
+        kv_cache_dtype=given.kv_cache_dtype,
+        cost=MOCK_COST if given.mock_cost is None else cost(given.mock_cost),
+        vocab_size=vocab_size,
+    )
+
+
+def _max_num_seqs(given: ServeFlags, longest: int) -> int:
+    """What is given, or the default: with slots instead of blocks, as many as the KV memory holds."""
+    if given.max_num_seqs is not None:
+        return given.max_num_seqs
+    return min(MAX_NUM_SEQS, max(KV_TOKENS // longest, 1)) if given.engine == "llamacpp" else MAX_NUM_SEQS
 
 
 def driver(given: ServeFlags, policy: Any, loading: Loading) -> tuple[Live, str]:
@@ -172,7 +173,7 @@ def driver(given: ServeFlags, policy: Any, loading: Loading) -> tuple[Live, str]
     capacity = loaded.engine.capacity
     limits = capacity.settle(
         Limits(
-            max_num_seqs=given.max_num_seqs,
+            max_num_seqs=loading.max_num_seqs,
             max_num_batched_tokens=given.max_num_batched_tokens,
             max_model_len=capacity.max_model_len,
             block_size=capacity.block_size or 16,

@@ -10,7 +10,9 @@ from typing import Annotated, Any, Final, get_type_hints
 
 from typer import Option
 
-MODEL: Final = "Model"
+from batchwright.cli.engine import ENGINE, EngineName, KvCacheDtype, MockCost, Threads
+from batchwright.cli.model import CachePath, ModelPath
+
 BATCHING: Final = "Batching (as vLLM names it)"
 HTTP: Final = "HTTP"
 
@@ -23,22 +25,16 @@ def _flag(panel: str, help: str, *names: str, envvar: str | None = None) -> Any:
 class ServeFlags:
     """None: not given.  Times in seconds."""
 
-    engine: Annotated[str, _flag(MODEL, "openvino, llamacpp or mock")] = "openvino"
-    path: Annotated[
-        Path | None, _flag(MODEL, "the model's file or folder; default: SmolLM2-135M-Instruct")
-    ] = None
-    cache: Annotated[
-        Path | None, _flag(MODEL, "folder that keeps models", "--cache", envvar="BATCHWRIGHT_CACHE")
-    ] = None
-    threads: Annotated[int, _flag(MODEL, "that compute a step")] = 1
-    kv_cache_dtype: Annotated[str | None, _flag(MODEL, "of the KV cache, as the engine names it")] = None
-    mock_cost: Annotated[
-        str | None, _flag(MODEL, "what a mock's step takes, such as 'linear(base=0.006, prefill=4e-4)'")
-    ] = None
-    served_model_name: Annotated[str | None, _flag(MODEL, "what clients call the model")] = None
+    engine: EngineName = "openvino"
+    path: ModelPath = None
+    cache: CachePath = None
+    threads: Threads = None
+    kv_cache_dtype: KvCacheDtype = None
+    mock_cost: MockCost = None
+    served_model_name: Annotated[str | None, _flag(ENGINE, "what clients call the model")] = None
     policy: Annotated[str | None, _flag(BATCHING, "such as 'dynamic(window=0.25)'; default: vllm")] = None
     policy_file: Annotated[Path | None, _flag(BATCHING, "Python file that defines `policy`")] = None
-    max_num_seqs: Annotated[int, _flag(BATCHING, "requests that run at once")] = 64
+    max_num_seqs: Annotated[int | None, _flag(BATCHING, "requests that run at once; default: 64")] = None
     max_num_batched_tokens: Annotated[int, _flag(BATCHING, "tokens of one step")] = 512
     max_model_len: Annotated[
         int | None, _flag(BATCHING, "prompt + output of one request; default: the model's")
