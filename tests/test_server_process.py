@@ -3,6 +3,7 @@
 # ruff: noqa: E402  what the server needs may not be installed: then there is nothing to import
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,8 @@ for module in ("starlette", "uvicorn", "prometheus_client", "httpx"):
 import httpx
 
 from batchwright.cli import main
-from serving import metrics, process, wait_until
+from batchwright.server.bodies import ChatBody, CompletionBody
+from serving import metrics, process, served, wait_until
 
 pytestmark = pytest.mark.pure
 
@@ -174,3 +176,33 @@ def test_the_flags_are_read_without_what_serves() -> None:
     code = f"import sys, batchwright.cli.app; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+# --- what docs/serve.md lists -------------------------------------------------------------
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "serve.md"
+
+
+def first_cells(title: str) -> set[str]:
+    """The code in the first cells of the table under a heading."""
+    text = PAGE.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE)
+    return {code for row in rows for code in re.findall(r"`([^`]+)`", row)}
+
+
+def test_every_flag_is_listed() -> None:
+    help = subprocess.run(
+        [sys.executable, "-m", "batchwright", "serve", "--help"], capture_output=True, text=True, check=True
+    )
+    assert first_cells("Flags") | {"--help"} == set(re.findall(r"--[a-z][a-z-]+", help.stdout))
+
+
+def test_every_parameter_is_listed() -> None:
+    known = {*CompletionBody.__struct_fields__, *ChatBody.__struct_fields__} - {"prompt", "messages"}
+    assert first_cells("Parameters") == known
+
+
+def test_every_metric_is_listed() -> None:
+    with served() as server:
+        families = re.findall(r"^# TYPE (\S+) \S+", server.client.get("/metrics").text, flags=re.MULTILINE)
+    assert first_cells("Metrics") == {name for name in families if not name.endswith("_created")}
