@@ -27,7 +27,7 @@ from batchwright.engines import sequence as sequences
 from batchwright.engines.live import Live
 from batchwright.engines.openvino import OpenVino
 from batchwright.policies import Vllm
-from benchmarks.measure import ROOT
+from benchmarks.measure import ROOT, NotMeasured
 
 MAX_NUM_SEQS: Final = 16
 BUDGET: Final = 512  # tokens of a step
@@ -67,10 +67,9 @@ def main() -> int:
         max_model_len=1024,
         kv_cache_precision=options.kv,
     )
-    print(
-        f"{options.requests} requests at once, at most {MAX_NUM_SEQS} running, {options.threads} thread(s), "
-        f"KV {options.kv}, {engine.precision}, load average {getloadavg()[0]:.1f}"
-    )
+    print(f"{options.requests} requests at once, at most {MAX_NUM_SEQS} running, "
+          f"{options.threads} thread(s), KV {options.kv}, {engine.precision}, "
+          f"load average {getloadavg()[0]:.1f}")  # fmt: skip
     runs = {"ours": lambda asks: _timed(lambda: _ours(engine, asks))}
     runs["OpenVINO GenAI"] = _genai(options)
     if options.llama:
@@ -143,11 +142,14 @@ def _genai(options: argparse.Namespace) -> Callable[[Sequence[Ask]], Spent]:
     pipeline = genai.ContinuousBatchingPipeline(options.model, config, "CPU", properties)
 
     def serve(asks: Sequence[Ask]) -> None:
+        handles = []  # a request whose handle is dropped is cancelled
         for id, ask in enumerate(asks):
             greedy = genai.GenerationConfig(max_new_tokens=ask.output, ignore_eos=True, do_sample=False)
-            pipeline.add_request(id, openvino.Tensor(np.array([ask.prompt])), greedy)
+            handles.append(pipeline.add_request(id, openvino.Tensor(np.array([ask.prompt])), greedy))
         while pipeline.has_non_finished_requests():
             pipeline.step()
+        outputs = [len(handle.read_all()[0].generated_ids) for handle in handles]
+        assert outputs == [ask.output for ask in asks], "GenAI made another number of tokens"
 
     return lambda asks: _timed(lambda: serve(asks))
 
@@ -191,6 +193,7 @@ class Network:
 
     def __init__(self, request: Any) -> None:
         self.set_input_tensor = request.set_input_tensor
+        self.get_output_tensor = request.get_output_tensor
         self.seconds: list[float] = []
         self._request = request
 
@@ -208,6 +211,8 @@ def _show_python(engine: OpenVino) -> bool:
     steps = []
     while live.batch.num_decoding < MAX_NUM_SEQS:
         live.step()
+        for s in live.ended:
+            raise NotMeasured(f"a request ended early ({s.error})")
     network.seconds.clear()
     for _ in range(60):
         begin = time.process_time()
