@@ -1,0 +1,102 @@
+"""Our schedulers inside vLLM do what the simulation of them does, step for step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pytest
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+from batchwright.conformance import VLLM_FLAGS, requests, rows
+from batchwright.cost import Constant
+from batchwright.engines.vllm import Admission, Dynamic, Static
+from batchwright.engines.vllm.bare_scheduler import bare_scheduler
+from batchwright.engines.vllm.record import record
+from batchwright.engines.vllm.workloads import workload
+from batchwright.errors import InputError, LimitError, PolicyError
+from batchwright.limits import Limits
+from batchwright.policies import Vllm
+from batchwright.policies.admission import CappedVllm, DynamicAdmission, Rule, StaticAdmission, View
+from batchwright.simulator import Simulator
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Trickle:
+    """Lets in two requests at a time, and never lets more than five run."""
+
+    def begin(self, max_num_seqs: int) -> Rule:
+        return lambda view: min(2, max(0, 5 - view.num_running))
+
+
+class Trickling(Admission):
+    settings = Trickle
+
+
+def options(kind: str, random: Random, seats: int) -> Row:
+    size = random.randint(1, seats)
+    if kind == "static":
+        return {"batch_size": size, "idle": random.choice([0, 1, 7, 60])}
+    preferred = [p for p in (1, 2, 5) if p <= size and random.random() < 0.5]
+    return {"max_batch_size": size, "window": random.choice([0, 1, 7, 60]), "preferred_sizes": preferred}
+
+
+KINDS = {"static": (Static, StaticAdmission), "dynamic": (Dynamic, DynamicAdmission), "own": (Trickling, Trickle)}
+
+
+def capped_load(seed: int, asynchronous: bool) -> Row:
+    """First come, first served: a tie of two arrivals would be broken by their place, not their time."""
+    load = workload(seed, asynchronous)
+    load["config"]["policy"] = "fcfs"
+    return load
+
+
+def simulated(load: Row, admission: Any) -> list[Row]:
+    config = load["config"]
+    limits = Limits(
+        max_num_seqs=config["max_num_seqs"],
+        max_num_batched_tokens=config["max_num_batched_tokens"],
+        max_model_len=config["max_model_len"],
+        block_size=config["block_size"],
+        num_kv_blocks=config["num_blocks"] - 1,
+        enable_prefix_caching=config["enable_prefix_caching"],
+    )
+    flags = {name: config[name] for name in VLLM_FLAGS if config.get(name) is not None}
+    policy = CappedVllm(admission, Vllm(async_scheduling=config["async_scheduling"], **flags))
+    simulator = Simulator(policy, Constant(1.0, empty=1.0), limits)
+    simulator.run(requests(load))
+    return rows(load, simulator)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(60))
+def test_every_step_in_vllm_is_the_simulated_one(kind: str, asynchronous: bool, seed: int) -> None:
+    load = capped_load(seed, asynchronous)
+    scheduler, settings = KINDS[kind]
+    seats = load["config"].get("max_num_active_seqs") or load["config"]["max_num_seqs"]
+    chosen = {} if kind == "own" else options(kind, Random(seed), seats)
+    theirs = [comparable(step) for step in record(load, scheduler, chosen)["steps"]]
+    ours = [comparable(step) for step in simulated(load, settings(**chosen))]
+    for number, (our, their) in enumerate(zip(ours, theirs, strict=False)):
+        assert our == their, number
+    assert len(ours) == len(theirs)
+
+
+def comparable(step: Row) -> Row:
+    """Without what a replay does not know of a call that only sees ends: how many wait for the rule."""
+    left_out = {"step"} if step["scheduled"] else {"step", "waiting"}
+    return {key: value for key, value in step.items() if key not in left_out} | {
+        "scheduled": list(dict(step["scheduled"]).items())
+    }
+
+
+def test_a_scheduler_is_asynchronous_if_the_engine_is() -> None:
+    load = workload(0, asynchronous=True)
+    scheduler, _ = bare_scheduler(load["config"], Static)
+    assert isinstance(scheduler, AsyncScheduler)
+    scheduler, _ = bare_scheduler(load["config"] | {"async_scheduling": False}, Static)
+    assert not isinstance(scheduler, AsyncScheduler)
