@@ -48,12 +48,13 @@ LAYERS: dict[str, set[str]] = {
     "cost_text": LEAF | {"hardware", "cost", "expressions"},
     "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
-    "simulator": STATE | {"batch", "contract", "cost"},
-    "engines": STATE | {"batch", "contract", "policies"},
+    "driver": STATE | {"batch", "contract", "cost"},
+    "simulator": STATE | {"batch", "contract", "cost", "driver"},
+    "engines": STATE | {"batch", "contract", "cost", "driver", "metrics", "policies"},
 }
 CORE = {
     "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "batch",
-    "contract", "policies", "cost", "simulator",
+    "contract", "policies", "cost", "driver", "simulator",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [

@@ -58,13 +58,13 @@ class Batch:
         "_crossing", "_num_crossing", "_padding", "_padding_attention", "blocks", "chunks", "clock",
         "context", "decodes_run", "draining", "edits", "has_preempted", "held", "is_reserved",
         "is_streamed", "limits", "log", "max_running", "now", "num_decoding", "num_padded",
-        "num_waiting", "on_end", "overlap", "predict", "prefilling", "running", "tick_count", "waiting",
-        "wake_tick", "wake_time",
+        "num_waiting", "on_end", "overlap", "pads", "predict", "prefilling", "running", "tick_count",
+        "waiting", "wake_tick", "wake_time",
     )  # fmt: skip
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, blocks: Blocks | None = None) -> None:
         self.limits = limits
-        self.blocks = Blocks(limits.blocks, limits.block_size, limits.enable_prefix_caching)
+        self.blocks = Blocks.of(limits) if blocks is None else blocks
         self.log = Log(self.blocks.free)
         self.now = 0.0
         self.draining = False  # can no more requests come, or none before one that waits is served?
@@ -90,7 +90,8 @@ class Batch:
         self.is_reserved = False  # have its decodes their blocks?
         self.chunks: list[Request] = []
         self.held: list[Request] = []  # decodes that miss it
-        self._padding = 0  # prompt tokens that are only padding
+        self.pads: list[tuple[Request, int]] = []  # chunks with tokens of padding behind them
+        self._padding = 0  # the sum of those tokens
         self._padding_attention = 0.0
         self.wake_time = NEVER
         self.wake_tick = -1  # none
@@ -224,6 +225,7 @@ class Batch:
                 f"request {r.id} is padded by {tokens} tokens behind {r.planned}; pad a chunk by at least 1"
             )
         past = r.computed + r.planned
+        self.pads.append((r, tokens))
         self._padding += tokens
         self._padding_attention += tokens * (past + tokens / 2)
 
@@ -380,6 +382,7 @@ class Batch:
         if self.held:
             self.held.clear()
         if self._padding > 0:
+            self.pads.clear()
             self._padding = 0
             self._padding_attention = 0.0
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from batchwright.errors import PolicyError
+from batchwright.limits import Limits
 from batchwright.request import NO_BLOCKS, Block, Request
 
 LONGEST_BITS: Final = 24  # of a block's index: a request has at most LONGEST tokens
@@ -35,6 +36,11 @@ class Blocks:
         self._released: deque[Block] = deque()  # free blocks with a key, oldest first
         self._stale = 0  # entries of `_released` that were taken again
         self._cached: dict[int, Block] = {}
+
+    @classmethod
+    def of(cls, limits: Limits) -> Blocks:
+        """The KV cache of a server with these limits."""
+        return cls(limits.blocks, limits.block_size, limits.enable_prefix_caching)
 
     @property
     def num_cached(self) -> int:
@@ -97,17 +103,17 @@ class Blocks:
         if have == 0:
             r.blocks = []
         for j in range(have, full):
-            r.blocks.append(self._insert(r.prefix[j], 1))
+            r.blocks.append(self._insert(r, j, 1))
 
-    def release(self, r: Request, tokens: int, known: int, again: bool) -> None:
-        """Free the blocks of `r` for `tokens` tokens, tail first.
+    def release(self, r: Request, tokens: int, known: int, again: bool) -> int:
+        """Free the blocks of `r` for `tokens` tokens, tail first; how many of the leading ones have a key.
 
         Full blocks among the first `known` tokens are cached; `again`: `r` will look for them.
         """
         total = max(self.count(tokens), r.reserved)
         if not self.caching:
             self.free += total
-            return
+            return 0
         full = known // self.block_size
         have = len(r.blocks)
         self.free += total - have
@@ -115,9 +121,10 @@ class Blocks:
         keyed = full if again else max(have, min(full, len(r.prefix)))
         self._release_run(full - keyed)
         for j in range(keyed - 1, have - 1, -1):
-            self._released.append(self._insert(self._key(r, j), 0))
+            self._released.append(self._insert(r, j, 0))
         if have > 0:
             self._release_shared(r)
+        return keyed
 
     def check(self, holders: Iterable[Request], used: int) -> None:
         """Recompute all counts from the requests that hold blocks.  For tests and audits."""
@@ -155,7 +162,9 @@ class Blocks:
     def _key(self, r: Request, j: int) -> int:
         return r.prefix[j] if j < len(r.prefix) else -2 - (r.id << LONGEST_BITS | j)
 
-    def _insert(self, key: int, users: int) -> Block:
+    def _insert(self, r: Request, j: int, users: int) -> Block:
+        """Let block `j` of `r` be hit."""
+        key = self._key(r, j)
         block = Block(key, 1, users)
         first = self._cached.get(key)
         if first is None:
@@ -180,7 +189,10 @@ class Blocks:
                 self._released.popleft()
                 n -= block.count
                 if block.key != PRIVATE:
-                    self._forget(block)
+                    self._evict_block(block)
+
+    def _evict_block(self, block: Block) -> None:
+        self._forget(block)
 
     def _forget(self, block: Block) -> None:
         """Nobody can hit `block` any more."""

@@ -22,8 +22,8 @@ class Sequence:
     """
 
     __slots__ = (
-        "finish_reason", "is_plain", "length", "min_tokens", "prompt", "request", "sampling", "slot",
-        "stop_ids", "table", "tokens", "watch",
+        "error", "finish_reason", "is_closed", "is_plain", "length", "min_tokens", "prompt", "request",
+        "sampling", "slot", "started", "stop_ids", "table", "tokens", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +47,30 @@ class Sequence:
         self.is_plain = sampling is None and (min_tokens == 0 or not stop_ids)
         self.table: list[int] = []  # ids of its KV blocks
         self.slot = -1  # the engine's own, if it has slots
+        self.started = -1.0  # seconds, of its first step
         self.finish_reason = ""  # stop, length, abort or error, once it has ended
+        self.is_closed = False  # has its client seen its end?
+        self.error: Exception | None = None
+
+    def ids(self, start: int, end: int) -> list[int]:
+        """Its tokens from `start` to before `end`, counted from the first one of the prompt."""
+        prompt = len(self.prompt)
+        if end <= prompt:
+            return self.prompt[start:end]
+        if start >= prompt:
+            return self.tokens[start - prompt : end - prompt]
+        return self.prompt[start:] + self.tokens[: end - prompt]
+
+    def take(self, token: int) -> bool:
+        """Add a sampled token; True if it is the last one."""
+        self.tokens.append(token)
+        if token in self.stop_ids or (self.watch is not None and self.watch(self.tokens)):
+            self.finish_reason = "stop"
+        elif len(self.tokens) >= self.length:
+            self.finish_reason = "length"
+        else:
+            return False
+        return True
 
     @property
     def may_stop(self) -> bool:
