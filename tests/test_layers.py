@@ -46,6 +46,7 @@ LAYERS: dict[str, set[str]] = {
     "theory": LEAF,
     "cost": LEAF | {"hardware"},
     "cost_text": LEAF | {"hardware", "cost", "expressions"},
+    "checkpoint": LEAF,
     "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
     "driver": STATE | {"batch", "contract", "cost"},

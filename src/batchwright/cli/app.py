@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from batchwright.cli import INTERRUPTED
+from batchwright.cli.model import model
 from batchwright.cli.options import scenario_command
 from batchwright.cli.workload import workload
 from batchwright.errors import InputError
@@ -51,9 +52,7 @@ def _root() -> None:
 
 
 @app.command()
-def version(
-    *, json: Annotated[bool, Option("--json", help="print JSON (docs/json.md)")] = False
-) -> None:
+def version(*, json: Annotated[bool, Option("--json", help="print JSON (docs/json.md)")] = False) -> None:
     """Print the version, and whether the core runs compiled or interpreted."""
     from batchwright import batch
     from batchwright.version import __version__
@@ -171,6 +170,7 @@ def theory(
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")
 app.add_typer(workload, name="workload")
+app.add_typer(model, name="model")
 _FILE = Annotated[Path, Argument(help="scenario (.yaml)")]
 
 
