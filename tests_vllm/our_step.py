@@ -28,7 +28,11 @@ class Stub:
     """An engine that computes nothing, in no time."""
 
     capacity = Capacity(
-        block_size=BLOCK_SIZE, num_kv_blocks=BLOCKS, max_num_seqs=None, max_model_len=8192, shares_prefixes=True
+        block_size=BLOCK_SIZE,
+        num_kv_blocks=BLOCKS,
+        max_num_seqs=None,
+        max_model_len=8192,
+        shares_prefixes=True,
     )
 
     def now(self) -> float:

@@ -64,7 +64,9 @@ def main(compiled: str) -> int:
             mode, number = ours(python)
             found[mode].append(number)
     best = {name: min(values) for name, values in found.items()}
-    print(f"CPU time per step with {RUNNING} decoding, without a model; best of {REPEATS} runs of {STEPS} steps")
+    print(
+        f"CPU time per step with {RUNNING} decoding, without a model; best of {REPEATS} runs of {STEPS} steps"
+    )
     print(f"  vLLM {vllm_version()}, schedule() and update_from_output()   {best['vLLM']:7.0f} us")
     for mode in ("plain", "compiled"):
         gain = best["vLLM"] / best[mode]

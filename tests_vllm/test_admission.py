@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.request import RequestStatus
 
 from batchwright.conformance import VLLM_FLAGS, requests, rows
 from batchwright.cost import Constant
 from batchwright.engines.vllm import Admission, Dynamic, Static
-from batchwright.engines.vllm.bare_scheduler import bare_scheduler
+from batchwright.engines.vllm.bare_scheduler import bare_scheduler, request_of
 from batchwright.engines.vllm.record import record
 from batchwright.engines.vllm.workloads import workload
 from batchwright.errors import InputError, LimitError, PolicyError
 from batchwright.limits import Limits
 from batchwright.policies import Vllm
-from batchwright.policies.admission import CappedVllm, DynamicAdmission, Rule, StaticAdmission, View
+from batchwright.policies.admission import CappedVllm, DynamicAdmission, Rule, StaticAdmission
 from batchwright.simulator import Simulator
 
 Row = dict[str, Any]
@@ -44,7 +46,11 @@ def options(kind: str, random: Random, seats: int) -> Row:
     return {"max_batch_size": size, "window": random.choice([0, 1, 7, 60]), "preferred_sizes": preferred}
 
 
-KINDS = {"static": (Static, StaticAdmission), "dynamic": (Dynamic, DynamicAdmission), "own": (Trickling, Trickle)}
+KINDS = {
+    "static": (Static, StaticAdmission),
+    "dynamic": (Dynamic, DynamicAdmission),
+    "own": (Trickling, Trickle),
+}
 
 
 def capped_load(seed: int, asynchronous: bool) -> Row:
@@ -73,7 +79,7 @@ def simulated(load: Row, admission: Any) -> list[Row]:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_every_step_in_vllm_is_the_simulated_one(kind: str, asynchronous: bool, seed: int) -> None:
     load = capped_load(seed, asynchronous)
     scheduler, settings = KINDS[kind]
@@ -100,3 +106,42 @@ def test_a_scheduler_is_asynchronous_if_the_engine_is() -> None:
     assert isinstance(scheduler, AsyncScheduler)
     scheduler, _ = bare_scheduler(load["config"] | {"async_scheduling": False}, Static)
     assert not isinstance(scheduler, AsyncScheduler)
+
+
+def test_a_request_whose_client_goes_while_it_waits_holds_nobody_up() -> None:
+    load = workload(0, asynchronous=False)
+    scheduler, hasher = bare_scheduler(
+        load["config"] | {"max_num_seqs": 8}, Static, {"batch_size": 3, "idle": 1e6}
+    )
+    for i in range(3):
+        if i == 2:
+            scheduler.finish_requests("r001", RequestStatus.FINISHED_ABORTED)
+        scheduler.add_request(
+            request_of(i, {"id": f"r{i:03d}", "prompt_len": 2, "output_len": 1}, hasher, 0.0)
+        )
+    assert not scheduler.schedule().num_scheduled_tokens, "two of three are there"
+    scheduler.add_request(request_of(3, {"id": "r003", "prompt_len": 2, "output_len": 1}, hasher, 0.0))
+    assert list(scheduler.schedule().num_scheduled_tokens) == ["r000", "r002", "r003"]
+
+
+def test_settings_that_are_wrong_stop_vllm_at_its_start() -> None:
+    config = workload(0, asynchronous=False)["config"] | {"max_num_seqs": 8, "max_num_active_seqs": None}
+    for given, error in (
+        ({"size": 3}, InputError),
+        ({"batch_size": 0}, InputError),
+        ({"batch_size": 9}, LimitError),
+        (["batch_size"], InputError),
+    ):
+        with pytest.raises(error):
+            bare_scheduler(config, Static, given)
+
+
+def test_a_rule_that_answers_no_count_is_an_error() -> None:
+    class Wrong(Admission):
+        settings = staticmethod(lambda: SimpleNamespace(begin=lambda seats: lambda view: -1))
+
+    load = workload(0, asynchronous=False)
+    scheduler, hasher = bare_scheduler(load["config"], Wrong)
+    scheduler.add_request(request_of(0, {"id": "r000", "prompt_len": 2, "output_len": 1}, hasher, 0.0))
+    with pytest.raises(PolicyError):
+        scheduler.schedule()

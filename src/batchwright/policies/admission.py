@@ -4,9 +4,8 @@ A rule says how many of the waiting requests may join now; tokens and KV stay wi
 The same rules cap the admission of vLLM's own scheduler (`engines.vllm`) and that of our `vllm`
 policy (`CappedVllm`), so that the simulation predicts what they do in vLLM.
 
-Whoever has been let in is admitted as tokens and KV blocks allow, in this step or a later one, and
-is one of those that run until its end, preempted or not; a rule is asked again when all whom it
-let in have got their seats.
+Whoever has been let in is admitted as tokens and KV blocks allow, in this step or a later one.  For
+the rule it runs from then to its end, preempted or not.
 """
 
 from __future__ import annotations
@@ -25,22 +24,53 @@ from batchwright.policies.vllm import Vllm, VllmRun
 from batchwright.request import Request
 
 
-class View(Protocol):
-    """What a rule sees.  Times in seconds, on one clock; a preempted request runs, and does not wait."""
+class Host(Protocol):
+    """A scheduler whose admission is capped.  Times in seconds, on one clock."""
 
     @property
     def now(self) -> float: ...
     @property
-    def num_running(self) -> int: ...
+    def num_seated(self) -> int: ...  # have a seat, or had one until they were preempted
     @property
-    def num_waiting(self) -> int: ...  # at least 1, when a rule is asked
+    def num_unseated(self) -> int: ...  # have never had one
+    def arrivals(self) -> list[float]: ...  # of the latter, in the order in which they will get one
+    def wake_at(self, seconds: float) -> None: ...
+
+
+class View:
+    """What a rule sees.  Times in seconds, on one clock."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.let_in = 0  # by the rule, and without a seat yet
+
     @property
-    def oldest(self) -> float: ...  # when the first of those that wait came
+    def now(self) -> float:
+        return self._host.now
+
     @property
-    def newest(self) -> float: ...  # and the last of them
+    def num_running(self) -> int:
+        """Those that have been let in and have not ended."""
+        return self._host.num_seated + self.let_in
+
+    @property
+    def num_waiting(self) -> int:
+        """Those that have not been let in; at least 1 when a rule is asked."""
+        return self._host.num_unseated - self.let_in
+
+    @property
+    def oldest(self) -> float:
+        """When the one came that has waited longest."""
+        return min(self._host.arrivals()[self.let_in :])
+
+    @property
+    def newest(self) -> float:
+        """When the last one came."""
+        return max(self._host.arrivals()[self.let_in :])
 
     def wake_at(self, seconds: float) -> None:
         """Ask again then, at the latest."""
+        self._host.wake_at(seconds)
 
 
 Rule = Callable[[View], int]  # how many of the waiting may join now; more than wait is all
@@ -149,31 +179,29 @@ def _size(family: str, name: str, value: int | None, max_num_seqs: int) -> int:
 
 
 class Cap:
-    """How many may have a seat: those that run, and those that `rule` has let in since."""
+    """How many may have a seat in `host`: those that run, and those that `rule` has let in since."""
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        self.let_in = 0  # of those that wait
+    def __init__(self, rule: Rule, host: Host) -> None:
+        self._rule = rule
+        self._host = host
+        self._view = View(host)
 
-    def seats(self, view: View) -> int:
-        """What the scheduler may fill now; asks the rule if everyone whom it let in has a seat."""
-        waiting = view.num_waiting
-        self.let_in = min(self.let_in, waiting)  # one whose client has gone takes no seat
-        if self.let_in == 0 and waiting > 0:
-            self.let_in = min(self._asked(view), waiting)
-        return view.num_running + self.let_in
+    def seats(self) -> int:
+        """What the scheduler may fill now.  Raises PolicyError if the rule answers no count."""
+        view = self._view
+        view.let_in = min(view.let_in, self._host.num_unseated)  # one whose client has gone takes no seat
+        if view.num_waiting > 0:
+            joining: object = self._rule(view)
+            if not isinstance(joining, int) or joining < 0:
+                raise PolicyError(
+                    f"the rule of admission lets {joining!r} requests in; give a whole number of at least 0"
+                )
+            view.let_in += min(joining, view.num_waiting)
+        return view.num_running
 
     def seated(self, count: int) -> None:
         """So many of those let in have got their seats."""
-        self.let_in -= count
-
-    def _asked(self, view: View) -> int:
-        joining: object = self.rule(view)
-        if not isinstance(joining, int) or joining < 0:
-            raise PolicyError(
-                f"the rule of admission lets {joining!r} requests in; give a whole number of at least 0"
-            )
-        return joining
+        self._view.let_in -= count
 
 
 @ordinary
@@ -187,46 +215,45 @@ class CappedVllm:
     def begin(self, batch: Batch) -> Policy:
         run = self.vllm.begin(batch)
         assert isinstance(run, VllmRun)
-        return CappedRun(run, Cap(self.admission.begin(run.seats)), BatchView(batch))
+        return CappedRun(run, self.admission.begin(run.seats), batch)
 
 
 class CappedRun:
     """`CappedVllm` on one batch."""
 
-    def __init__(self, run: VllmRun, cap: Cap, view: BatchView) -> None:
+    def __init__(self, run: VllmRun, rule: Rule, batch: Batch) -> None:
         self.run = run
         self.most = run.seats
-        self.cap = cap
-        self.view = view
+        self.host = BatchHost(batch)
+        self.cap = Cap(rule, self.host)
 
     def __call__(self, b: Batch) -> None:
         if b.edits > 0:
             return
-        self.view.look()
-        self.run.seats = min(self.most, self.cap.seats(self.view))
+        self.host.look()
+        self.run.seats = min(self.most, self.cap.seats())
         self.run(b)
         for r in b.chunks:
             if r.admitted == b.tick_count and r.preemptions == 0:
                 self.cap.seated(1)
         if b.has_preempted:
-            self.view.may_be_preempted = True
+            self.host.may_have_preempted = True
 
 
-class BatchView:
-    """A batch, as rules see it."""
+class BatchHost:
+    """A batch whose admission is capped."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.may_be_preempted = False  # has anybody ever been?
-        self.num_preempted = 0
+        self.may_have_preempted = False  # has anybody ever lost a seat?
+        self.num_preempted = 0  # of those that wait
 
     def look(self) -> None:
         """Count the preempted ones anew."""
-        if self.may_be_preempted:
-            self.num_preempted = self.batch.num_waiting - len(self._new())
+        if self.may_have_preempted:
+            self.num_preempted = self.batch.num_waiting - len(self._unseated())
 
-    def _new(self) -> list[Request]:
-        """Those that wait for their first seat."""
+    def _unseated(self) -> list[Request]:
         return [r for r in self.batch.waiting.head(self.batch.num_waiting) if r.preemptions == 0]
 
     @property
@@ -234,20 +261,15 @@ class BatchView:
         return self.batch.now
 
     @property
-    def num_running(self) -> int:
+    def num_seated(self) -> int:
         return len(self.batch.running) + self.num_preempted
 
     @property
-    def num_waiting(self) -> int:
+    def num_unseated(self) -> int:
         return self.batch.num_waiting - self.num_preempted
 
-    @property
-    def oldest(self) -> float:
-        return min([r.arrival for r in self._new()])
-
-    @property
-    def newest(self) -> float:
-        return max([r.arrival for r in self._new()])
+    def arrivals(self) -> list[float]:
+        return [r.arrival for r in self._unseated()]
 
     def wake_at(self, seconds: float) -> None:
         self.batch.wake_at(seconds)

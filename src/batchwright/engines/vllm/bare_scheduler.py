@@ -102,7 +102,7 @@ def bare_scheduler(config: Row, kind: Any = None, options: Row | None = None) ->
 def _listing(kind: Any) -> Any:
     """`kind`, which also lists whom it preempts."""
 
-    class Listing(kind):  # type: ignore[misc]
+    class Listing(kind):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             self.preempted: list[str] = []

@@ -46,6 +46,7 @@ class _Recorder:
     def __init__(self, load: Row, kind: Any, options: Row | None) -> None:
         config = load["config"]
         self.load = load
+        self.number = 0  # of the step
         self.is_asynchronous: bool = config["async_scheduling"]
         self.apart = 1e-6 if config["policy"] == "priority" else 0.0  # then no two come at once
         self.scheduler, self.hasher = bare_scheduler(config, kind, options)
@@ -56,7 +57,6 @@ class _Recorder:
         self.held: set[str] = set()  # ids of the requests whose end has not been seen
         self.ended: list[str] = []  # of those whose end was, since the last call
         self.steps: list[Row] = []
-        self.number = 0
 
     def run(self) -> list[Row]:
         while self.coming or self.in_flight or self.scheduler.has_requests():
@@ -135,14 +135,17 @@ def write(recording: Row, file: Path) -> None:
     parts = {name: recording[name] for name in recording if name not in ("requests", "steps")}
     head = ", ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in parts.items())
     lists = (
-        f'"{name}": [\n' + ",\n".join(map(json.dumps, recording[name])) + "\n]" for name in ("requests", "steps")
+        f'"{name}": [\n' + ",\n".join(map(json.dumps, recording[name])) + "\n]"
+        for name in ("requests", "steps")
     )
     file.write_text(f"{{{head}, {', '.join(lists)}}}\n", encoding="utf-8")
 
 
 def main(arguments: list[str]) -> int:
     """Write the recordings; 2 on bad input."""
-    parser = ArgumentParser(prog="python -m batchwright.engines.vllm.record", description="Record vLLM's schedules.")
+    parser = ArgumentParser(
+        prog="python -m batchwright.engines.vllm.record", description="Record vLLM's schedules."
+    )
     parser.add_argument("directory", type=Path, help="where to write; made if it is not there")
     parser.add_argument("--count", type=int, default=200, help="workloads, every second one asynchronous")
     parser.add_argument("--seed", type=int, default=0, help="of the first workload; the next ones follow")
@@ -150,16 +153,19 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("vllm").setLevel(logging.ERROR)  # it warns of every unusual limit
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     try:
+        found = vllm_version()
         chosen.directory.mkdir(parents=True, exist_ok=True)
         for seed in range(chosen.seed, chosen.seed + chosen.count):
             write(record(workload(seed, asynchronous=seed % 2 == 1)), chosen.directory / f"{seed:06d}.json")
     except OSError as error:
-        print(f"{chosen.directory}: cannot be written ({error.strerror}); give another place", file=sys.stderr)
+        print(
+            f"{chosen.directory}: cannot be written ({error.strerror}); give another place", file=sys.stderr
+        )
         return 2
     except BatchwrightError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{chosen.count} recordings of vLLM {vllm_version()} in {chosen.directory}")
+    print(f"{chosen.count} recordings of vLLM {found} in {chosen.directory}")
     return 0
 
 

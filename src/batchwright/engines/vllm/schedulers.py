@@ -39,6 +39,7 @@ class Admission(Scheduler):
 
     settings: Callable[..., admission.Admission]
     clock: Callable[[], float] = staticmethod(time.time)
+    max_num_active_reqs: int  # vLLM's: as many may have a seat
 
     def __new__(cls, vllm_config: Any, **others: Any) -> Admission:
         """Under an asynchronous engine a plain `Scheduler` takes up to twice the steps."""
@@ -49,28 +50,29 @@ class Admission(Scheduler):
     def __init__(self, vllm_config: Any, **others: Any) -> None:
         super().__init__(vllm_config=vllm_config, **others)
         self._most: int = self.max_num_active_reqs
-        self._cap = Cap(_made(type(self).settings, vllm_config.additional_config).begin(self._most))
-        self._view = _View()
+        self._queue = _Queue()
+        settings = _made(type(self).settings, vllm_config.additional_config)
+        self._cap = Cap(settings.begin(self._most), self._queue)
 
     def add_request(self, request: Any) -> None:
         if request.request_id not in self.requests:  # else more input of a session
-            self._view.coming[request.request_id] = request.arrival_time
+            self._queue.unseated[request.request_id] = request.arrival_time
         super().add_request(request)
 
     def schedule(self, *others: Any, **named: Any) -> Any:
-        view = self._view
-        view.now = self.clock()
-        view.num_running = sum(self.get_request_counts()) - view.num_waiting
-        self.max_num_active_reqs = min(self._most, self._cap.seats(view))
+        queue = self._queue
+        queue.now = self.clock()
+        queue.num_seated = sum(self.get_request_counts()) - queue.num_unseated
+        self.max_num_active_reqs = min(self._most, self._cap.seats())
         planned = super().schedule(*others, **named)
-        before = view.num_waiting
+        before = queue.num_unseated
         for new in planned.scheduled_new_reqs:
-            view.coming.pop(new.req_id, None)
-        self._cap.seated(before - view.num_waiting)
+            queue.unseated.pop(new.req_id, None)
+        self._cap.seated(before - queue.num_unseated)
         return planned
 
     def _free_request(self, request: Any, *others: Any, **named: Any) -> Any:
-        self._view.coming.pop(request.request_id, None)  # it may have gone before it had a seat
+        self._queue.unseated.pop(request.request_id, None)  # its client may have gone before it had a seat
         return super()._free_request(request, *others, **named)
 
 
@@ -86,25 +88,20 @@ class Dynamic(Admission):
     settings = DynamicAdmission
 
 
-class _View:
-    """A scheduler of vLLM, as rules see it."""
+class _Queue:
+    """What rules are told of a scheduler of vLLM."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.num_running = 0
-        self.coming: dict[str, float] = {}  # who waits for a first seat, and since when
+        self.num_seated = 0
+        self.unseated: dict[str, float] = {}  # who waits for a first seat, and when it came
 
     @property
-    def num_waiting(self) -> int:
-        return len(self.coming)
+    def num_unseated(self) -> int:
+        return len(self.unseated)
 
-    @property
-    def oldest(self) -> float:
-        return min(self.coming.values())
-
-    @property
-    def newest(self) -> float:
-        return max(self.coming.values())
+    def arrivals(self) -> list[float]:
+        return list(self.unseated.values())
 
     def wake_at(self, seconds: float) -> None:
         """The engine asks anyway."""
@@ -114,7 +111,9 @@ def _made(settings: Callable[..., admission.Admission], additional: Any) -> admi
     """The settings, from vLLM's additional configuration.  Raises InputError on an unknown option."""
     options = additional.get(KEY, {}) if isinstance(additional, dict) else {}
     if not isinstance(options, dict):
-        raise InputError(f"{KEY} of the additional configuration is {options!r}, but must be an object of options")
+        raise InputError(
+            f"{KEY} of the additional configuration is {options!r}, but must be an object of options"
+        )
     try:
         return settings(**options)
     except TypeError as error:

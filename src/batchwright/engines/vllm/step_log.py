@@ -123,7 +123,9 @@ def _opened(folder: Path, engine: int) -> TextIO:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / name).open("w", encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{PLACE}: {folder} cannot be written ({error.strerror}); give another directory") from None
+        raise InputError(
+            f"{PLACE}: {folder} cannot be written ({error.strerror}); give another directory"
+        ) from None
     atexit.register(file.close)
     print(*COLUMNS, sep=",", file=file)
     return file
