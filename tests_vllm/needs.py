@@ -9,7 +9,8 @@ import re
 import sys
 from importlib.metadata import requires
 
-LEFT_OUT = {"torch", "torchvision", "torchaudio", "torchcodec"}  # the last three break the import of another torch
+# The last three are built for another torch, and break its import.
+LEFT_OUT = {"torch", "torchvision", "torchaudio", "torchcodec"}
 
 
 def main(package: str) -> None:

@@ -17,9 +17,9 @@ from typing import Protocol
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
-from batchwright.errors import LimitError, PolicyError
-from batchwright.policies.check import DEFAULT_BATCH, check_count, check_number, check_sizes
-from batchwright.policies.dynamic import starting
+from batchwright.errors import PolicyError
+from batchwright.policies.check import batch_size, check_count, check_number
+from batchwright.policies.dynamic import Dynamic, starting
 from batchwright.policies.vllm import Vllm, VllmRun
 from batchwright.request import Request
 
@@ -101,7 +101,7 @@ class StaticAdmission:
         check_number("static", self, "idle", 0.0, 1e6)
 
     def begin(self, max_num_seqs: int) -> Rule:
-        size = _size("static", "batch_size", self.batch_size, max_num_seqs)
+        size = batch_size("static", "batch_size", self.batch_size, max_num_seqs)
         return StaticRule(size, float(self.idle))
 
 
@@ -138,16 +138,15 @@ class DynamicAdmission:
     preferred_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check_count("dynamic", self, "max_batch_size", optional=True)
-        check_number("dynamic", self, "window", 0.0, 1e6)
-        most = DEFAULT_BATCH if self.max_batch_size is None else self.max_batch_size
-        sizes = check_sizes("dynamic", self, "preferred_sizes", most)
-        object.__setattr__(self, "preferred_sizes", sizes)
+        object.__setattr__(self, "preferred_sizes", self._policy.preferred_sizes)
+
+    @property
+    def _policy(self) -> Dynamic:
+        return Dynamic(self.max_batch_size, self.window, self.preferred_sizes)
 
     def begin(self, max_num_seqs: int) -> Rule:
-        size = _size("dynamic", "max_batch_size", self.max_batch_size, max_num_seqs)
-        sizes = [preferred for preferred in sorted(self.preferred_sizes) if preferred <= size] or [size]
-        return DynamicRule(size, float(self.window), sizes)
+        size, preferred = self._policy.sizes(max_num_seqs)
+        return DynamicRule(size, float(self.window), preferred)
 
 
 class DynamicRule:
@@ -166,16 +165,6 @@ class DynamicRule:
         if size == 0:
             view.wake_at(deadline)
         return size
-
-
-def _size(family: str, name: str, value: int | None, max_num_seqs: int) -> int:
-    if value is None:
-        return min(DEFAULT_BATCH, max_num_seqs)
-    if value > max_num_seqs:
-        raise LimitError(
-            f"{family}: {name} {value} is over max_num_seqs {max_num_seqs}; lower it or raise max_num_seqs"
-        )
-    return value
 
 
 class Cap:
@@ -200,8 +189,8 @@ class Cap:
         return view.num_running
 
     def seated(self, count: int) -> None:
-        """So many of those let in have got their seats."""
-        self._view.let_in -= count
+        """So many have got their first seat; one may have overtaken a preempted request, by priority."""
+        self._view.let_in = max(self._view.let_in - count, 0)
 
 
 @ordinary

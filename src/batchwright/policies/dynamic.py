@@ -50,10 +50,14 @@ class Dynamic:
         object.__setattr__(self, "preferred_sizes", sizes)
 
     def begin(self, batch: Batch) -> Policy:
-        size = batch_size("dynamic", "max_batch_size", self.max_batch_size, batch.limits)
+        size, preferred = self.sizes(batch.limits.max_num_seqs)
         batch.max_running = size
-        sizes = [preferred for preferred in sorted(self.preferred_sizes) if preferred <= size] or [size]
-        return DynamicRun(size, float(self.window), sizes)
+        return DynamicRun(size, float(self.window), preferred)
+
+    def sizes(self, max_num_seqs: int) -> tuple[int, list[int]]:
+        """The greatest batch, and the preferred ones, ascending.  Raises LimitError."""
+        size = batch_size("dynamic", "max_batch_size", self.max_batch_size, max_num_seqs)
+        return size, [preferred for preferred in sorted(self.preferred_sizes) if preferred <= size] or [size]
 
 
 class DynamicRun:
