@@ -2,7 +2,8 @@
 
     python -m tests_vllm.engine_run SCHEDULER OPTIONS
 
-Reads one load a line, as JSON, and answers with one line.  SCHEDULER is a class, or "default".  The
+Reads one load a line, as JSON, and answers with one line; its requests come in seconds, or in steps,
+which makes the steps a matter of the load alone.  SCHEDULER is a class, or "default".  The
 model is a tiny Llama with random weights, on one thread.  Seconds are those of the process's CPU clock,
 so that other work on the machine matters little; where nobody is there they pass at once, and a poll
 of an engine in which nobody may start takes a millisecond, as in a server.
@@ -98,14 +99,25 @@ class Host:
             if coming and not self.engine.has_unfinished_requests():
                 self.clock.skip(start + coming[-1]["arrival"] - self.clock.now())
             while coming and start + coming[-1]["arrival"] <= self.clock.now():
-                row = coming.pop()
-                self.count += 1
-                seen[str(self.count)] = row
-                self.add(row, start)
+                self.add(coming.pop(), start, seen)
             self.step(seen, start)
         return load
 
-    def add(self, row: Row, start: float) -> None:
+    def run_in_steps(self, load: list[Row]) -> list[Row]:
+        """The same where `arrival` is a number of steps."""
+        coming, seen, number = load[::-1], {}, 0
+        while coming or self.engine.has_unfinished_requests():
+            if not self.engine.has_unfinished_requests():
+                number = max(number, coming[-1]["arrival"])
+            while coming and coming[-1]["arrival"] <= number:
+                self.add(coming.pop(), 0.0, seen)
+            self.step(seen, 0.0)
+            number += 1
+        return load
+
+    def add(self, row: Row, start: float, seen: dict[str, Row]) -> None:
+        self.count += 1
+        seen[str(self.count)] = row
         self.engine.add_request(
             str(self.count),
             {"prompt_token_ids": [3 + (self.count * 31 + i * 7) % 4000 for i in range(row["prompt"])]},
@@ -133,7 +145,8 @@ def main(scheduler: str, options: str) -> None:
         (file,) = Path(folder).iterdir()
         done = 1  # lines of the log
         for line in sys.stdin:
-            requests = host.run(json.loads(line))
+            load = json.loads(line)
+            requests = host.run_in_steps(load["steps"]) if "steps" in load else host.run(load["seconds"])
             host.engine.do_log_stats()  # writes out what the log still holds
             columns, *rows = file.read_text().splitlines()
             steps = [

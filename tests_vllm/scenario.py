@@ -3,9 +3,10 @@
     python -m tests_vllm.scenario
 
 The article's scenario scaled down: 100 requests, prompts of 64 to 512 tokens, outputs of 16 to 128,
-at most 32 at once; all there at the start, or coming at random.  The step model that predicts a run is
-fitted on vLLM's step log of another burst, half of it before the run and half after.  Where the second
-half took over 3 % more or less than the first, the machine drifted: the run is repeated.
+at most 32 at once; all there at the start, or coming at random.  The step model is fitted on vLLM's
+step log of another run, under vLLM's own scheduler: once before the run that it predicts and once
+after.  Where the second took over 3 % more or less than the first, the machine drifted, and the run
+is repeated.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class Family:
         command = [sys.executable, "-m", "tests_vllm.engine_run", self.scheduler, json.dumps(self.options)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def measure(self, load: list[Row]) -> Row:
-        """What vLLM did with `load`."""
-        print(json.dumps(load), file=self.process.stdin, flush=True)
+    def measure(self, load: list[Row], unit: str = "seconds") -> Row:
+        """What vLLM did with `load`, whose requests come in `unit`."""
+        print(json.dumps({unit: load}), file=self.process.stdin, flush=True)
         while not (line := self.process.stdout.readline()).startswith("{"):
             if not line:
                 raise SystemExit(f"vLLM under {self.name} has ended; see its messages above")
@@ -71,26 +72,14 @@ class Family:
         simulator.run(requests)
         return requests, steps(simulator.log, LIMITS.blocks, LIMITS.block_size)
 
-    def calibrate(self, load: list[Row]) -> tuple[Any, Any]:
-        """Features and seconds of the steps of a burst, which do not depend on its times."""
-        requests, shapes = self.simulate(load, Constant(0.001))
-        logged = self.measure(load)["steps"]
-        ours = [(step.prefill_tokens, step.num_decodes, step.running, step.waiting) for step in shapes]
-        theirs = [
-            tuple(int(row[key]) for key in ("prefill_tokens", "num_decodes", "running", "waiting"))
-            for row in logged
-        ]
-        if ours != theirs:
-            raise SystemExit(f"{self.name}: the steps in vLLM's log are not the simulated ones")
-        return features(requests, shapes), np.array([row["end_s"] - row["start_s"] for row in logged])
 
-
+CONTINUOUS: Final = Family("continuous", "default", {}, SYNCHRONOUS)
 FAMILIES: Final = (
     Family("static", "batchwright.engines.vllm.Static", {"batch_size": 32, "idle": 1.0},
            CappedVllm(StaticAdmission(32, idle=1.0), SYNCHRONOUS)),
     Family("dynamic", "batchwright.engines.vllm.Dynamic", {"max_batch_size": 32, "window": 0.25},
            CappedVllm(DynamicAdmission(32, window=0.25), SYNCHRONOUS)),
-    Family("continuous", "default", {}, SYNCHRONOUS),
+    CONTINUOUS,
 )  # fmt: skip
 
 
@@ -103,9 +92,6 @@ def loaded(seed: int, count: int, rate: float | None = None) -> list[Row]:
         )
         arrival += 0.0 if rate is None else random.expovariate(rate)
     return load
-
-
-HALF: Final = loaded(1, 64)  # of what the step model is fitted on
 
 
 def features(requests: list[Request], shapes: list[EngineStep]) -> Any:
@@ -133,6 +119,20 @@ def fitted(rows: Any, seconds: Any) -> Linear:
         del kept[int(found.argmin())]
     values = dict.fromkeys(range(rows.shape[1]), 0.0) | dict(zip(kept, map(float, found), strict=True))
     return Linear(*(values[i] for i in range(rows.shape[1])))
+
+
+def calibrated() -> tuple[Any, Any]:
+    """Features and seconds of the steps of a run whose steps do not depend on its times."""
+    load = loaded(1, 72)
+    for i, row in enumerate(load):
+        row["arrival"] = 0 if i < 40 else 8 * i  # steps: a burst, then one by one
+    requests, shapes = CONTINUOUS.simulate(load, Constant(1.0))
+    logged = CONTINUOUS.measure(load, "steps")["steps"]
+    columns = ("prefill_tokens", "num_decodes", "running", "waiting")
+    ours = [tuple(getattr(step, name) for name in columns) for step in shapes]
+    if ours != [tuple(int(row[name]) for name in columns) for row in logged]:
+        raise SystemExit("the steps in vLLM's log are not the simulated ones")
+    return features(requests, shapes), np.array([row["end_s"] - row["start_s"] for row in logged])
 
 
 def numbers(load: list[Row], first: Any, end: Any, num_steps: int) -> list[float]:
@@ -173,7 +173,7 @@ def cell(family: Family, load: list[Row]) -> Cell:
 
 
 def one_try(family: Family, load: list[Row]) -> Cell:
-    before, run, after = family.calibrate(HALF), family.measure(load), family.calibrate(HALF)
+    before, run, after = calibrated(), family.measure(load), calibrated()
     model = fitted(*(np.concatenate(pair) for pair in zip(before, after, strict=True)))
     requests, shapes = family.simulate(load, model)
     predicted = numbers(load, [r.first_token for r in requests], [r.finished for r in requests], len(shapes))
@@ -190,7 +190,7 @@ def main() -> None:
     for family in FAMILIES:
         family.measure(loaded(0, 8))  # to warm up
     burst = loaded(2, COUNT)
-    requests, _ = FAMILIES[-1].simulate(burst, fitted(*FAMILIES[-1].calibrate(HALF)))
+    requests, _ = CONTINUOUS.simulate(burst, fitted(*calibrated()))
     rate = LOAD * COUNT / max(r.finished for r in requests)
     loads = {"all at once": burst, f"{rate:.1f} requests/s": loaded(3, COUNT, rate)}
     print(f"vLLM {vllm_version()}, {COUNT} requests; predicted | measured (error)")
