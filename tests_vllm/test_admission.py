@@ -46,6 +46,11 @@ def options(kind: str, random: Random, seats: int) -> Row:
     return {"max_batch_size": size, "window": random.choice([0, 1, 7, 60]), "preferred_sizes": preferred}
 
 
+ROOMY: Row = {
+    "max_num_seqs": 8, "max_num_batched_tokens": 512, "max_model_len": 512, "block_size": 16,
+    "num_blocks": 200, "enable_chunked_prefill": True, "long_prefill_token_threshold": 0,
+    "enable_prefix_caching": False, "policy": "fcfs",
+}  # fmt: skip
 KINDS = {
     "static": (Static, StaticAdmission),
     "dynamic": (Dynamic, DynamicAdmission),
@@ -109,10 +114,8 @@ def test_a_scheduler_is_asynchronous_if_the_engine_is() -> None:
 
 
 def test_a_request_whose_client_goes_while_it_waits_holds_nobody_up() -> None:
-    load = workload(0, asynchronous=False)
-    scheduler, hasher = bare_scheduler(
-        load["config"] | {"max_num_seqs": 8}, Static, {"batch_size": 3, "idle": 1e6}
-    )
+    scheduler, hasher = bare_scheduler(ROOMY, Static, {"batch_size": 3})
+    scheduler.clock = lambda: 0.0
     for i in range(3):
         if i == 2:
             scheduler.finish_requests("r001", RequestStatus.FINISHED_ABORTED)
@@ -125,7 +128,6 @@ def test_a_request_whose_client_goes_while_it_waits_holds_nobody_up() -> None:
 
 
 def test_settings_that_are_wrong_stop_vllm_at_its_start() -> None:
-    config = workload(0, asynchronous=False)["config"] | {"max_num_seqs": 8, "max_num_active_seqs": None}
     for given, error in (
         ({"size": 3}, InputError),
         ({"batch_size": 0}, InputError),
@@ -133,15 +135,14 @@ def test_settings_that_are_wrong_stop_vllm_at_its_start() -> None:
         (["batch_size"], InputError),
     ):
         with pytest.raises(error):
-            bare_scheduler(config, Static, given)
+            bare_scheduler(ROOMY, Static, given)
 
 
 def test_a_rule_that_answers_no_count_is_an_error() -> None:
     class Wrong(Admission):
         settings = staticmethod(lambda: SimpleNamespace(begin=lambda seats: lambda view: -1))
 
-    load = workload(0, asynchronous=False)
-    scheduler, hasher = bare_scheduler(load["config"], Wrong)
+    scheduler, hasher = bare_scheduler(ROOMY, Wrong)
     scheduler.add_request(request_of(0, {"id": "r000", "prompt_len": 2, "output_len": 1}, hasher, 0.0))
     with pytest.raises(PolicyError):
         scheduler.schedule()
