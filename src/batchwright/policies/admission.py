@@ -171,7 +171,7 @@ class Cap:
     """How many may have a seat in `host`: those that run, and those that `rule` has let in since."""
 
     def __init__(self, rule: Rule, host: Host) -> None:
-        self._rule = rule
+        self._rule: Callable[[View], object] = rule  # the user's, so its answer is checked
         self._host = host
         self._view = View(host)
 
@@ -180,7 +180,7 @@ class Cap:
         view = self._view
         view.let_in = min(view.let_in, self._host.num_unseated)  # one whose client has gone takes no seat
         if view.num_waiting > 0:
-            joining: object = self._rule(view)
+            joining = self._rule(view)
             if not isinstance(joining, int) or joining < 0:
                 raise PolicyError(
                     f"the rule of admission lets {joining!r} requests in; give a whole number of at least 0"
