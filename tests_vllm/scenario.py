@@ -12,6 +12,7 @@ is repeated.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -203,6 +204,10 @@ def main() -> None:
     means = np.mean(np.abs([found.errors for found in cells]), axis=0)
     print(f"{'mean error':27}" + "".join(f"{error:>28.1%}" for error in means))
     print("a step:", cells[-1].model)
+    busy = os.getloadavg()[0]
+    print(
+        f"load average {busy:.1f} on {os.cpu_count()} CPUs; if it is over 1, others took part of the caches"
+    )
     for family in FAMILIES:
         family.process.stdin.close()
         family.process.wait()
