@@ -64,7 +64,7 @@ RANKS: list[set[str]] = [
     {"planner", "explain", "replications"},
     {"report", "report_json"},
     {"comparison"},
-    {"article", "published"},
+    {"article", "published", "measured"},
     {"theory_report"},
     {"scenario"},
     {"run_summary"},

@@ -5,7 +5,8 @@
     ├── RequestError    a request that cannot be served
     ├── LimitError      limits that contradict each other or the hardware
     ├── CostError       a cost model asked outside its range
-    └── PolicyError     a policy that broke its contract
+    ├── PolicyError     a policy that broke its contract
+    └── EngineError     an engine that cannot be loaded, or cannot run a step
 
 A message says what, the value, the limit, and what to do, in one line.
 """
@@ -38,6 +39,10 @@ class CostError(BatchwrightError):
 
 class PolicyError(BatchwrightError):
     """A policy broke its contract."""
+
+
+class EngineError(BatchwrightError):
+    """An engine cannot be loaded, or cannot run a step."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -68,7 +68,7 @@ def write(
     force: bool = False,
 ) -> None:
     """Write all of a comparison, whole or not at all.  Raises InputError."""
-    with _whole(folder, force) as part:
+    with whole(folder, force) as part:
         config = f"# batchwright {__version__}\n{as_yaml(moved(scenario, folder))}"
         (part / CONFIG).write_text(config, encoding="utf-8")
         (part / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -156,8 +156,11 @@ class RunFolder:
 
 
 @contextmanager
-def _whole(folder: Path, force: bool) -> Iterator[Path]:
-    """A new folder that takes the name `folder` if nothing goes wrong, and is gone otherwise."""
+def whole(folder: Path, force: bool) -> Iterator[Path]:
+    """A new folder that takes the name `folder` if nothing goes wrong, and is gone otherwise.
+
+    Raises InputError as `check_place`, or if there is no room for it.
+    """
     check_place(folder, force)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

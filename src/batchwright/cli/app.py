@@ -9,8 +9,10 @@ import typer
 from typer import Argument, Option
 
 from batchwright.cli import INTERRUPTED
-from batchwright.cli.model import model
-from batchwright.cli.options import scenario_command
+from batchwright.cli.engine import EngineFlags, EngineName, KvCacheDtype, MockCost, Threads
+from batchwright.cli.model import CachePath, ModelPath, cache_folder, model
+from batchwright.cli.options import live_command, scenario_command
+from batchwright.cli.serve_flags import ServeFlags, serve_command
 from batchwright.cli.workload import workload
 from batchwright.errors import InputError
 from batchwright.scenario.keys import Scenario
@@ -84,6 +86,37 @@ def compare(
     from batchwright.cli.compare import Output, compare
 
     compare(scenario, Output(as_json=json, folder=output, force=force, window=window_report))
+
+
+@app.command()
+@live_command
+def live(
+    scenario: Scenario,
+    *,
+    engine: EngineName = "openvino",
+    path: ModelPath = None,
+    cache: CachePath = None,
+    threads: Threads = None,
+    kv_cache_dtype: KvCacheDtype = None,
+    mock_cost: MockCost = None,
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="folder for two run folders: predicted, measured")
+    ] = None,
+    force: Annotated[bool, Option("--force", help="replace a run folder that is there")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/live.md) instead of tables")] = False,
+) -> None:
+    """Predict what policies do on a real engine, then measure it."""
+    from batchwright.cli.live import Output, live
+
+    flags = EngineFlags(
+        engine=engine,
+        path=path,
+        cache=cache_folder(cache),
+        threads=threads,
+        kv_cache_dtype=kv_cache_dtype,
+        mock_cost=mock_cost,
+    )
+    live(scenario, flags, Output(as_json=json, folder=output, force=force))
 
 
 @app.command()
@@ -230,3 +263,12 @@ def article(
     from batchwright.cli.article import article
 
     article(seeds, short=short, as_object=json)
+
+
+@app.command()
+@serve_command
+def serve(flags: ServeFlags) -> None:
+    """Serve a model under a policy, with OpenAI's HTTP interface."""
+    from batchwright.cli.serve import serve
+
+    serve(flags)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 from msgspec import Meta
 from typer import Argument, Option
 
-from batchwright.scenario.keys import MEASUREMENT, WORKLOAD, Scenario
+from batchwright.scenario.keys import MEASUREMENT, SERVER, WORKLOAD, Scenario
 
 _LOAD: Final = Annotated[str, Argument(help="trace file, load such as chat, or scenario (.yaml)")]
 _POLICIES: Final = ("policies", "policy_file", "batch_size")  # beside the load in the list of flags
@@ -27,6 +27,11 @@ def scenario_command(own: Callable[..., None]) -> Callable[..., None]:
 def load_command(own: Callable[..., None]) -> Callable[..., None]:
     """The same with those flags alone that make the load."""
     return _command(own, {name: kind for name, kind in _FLAGS.items() if _is_of_load(name, kind)})
+
+
+def live_command(own: Callable[..., None]) -> Callable[..., None]:
+    """The same with those flags alone that make sense on a real engine."""
+    return _command(own, {name: kind for name, kind in _FLAGS.items() if _is_live(name, kind)})
 
 
 def _command(own: Callable[..., None], kinds: dict[str, Any]) -> Callable[..., None]:
@@ -49,6 +54,10 @@ def _command(own: Callable[..., None], kinds: dict[str, Any]) -> Callable[..., N
 def _is_of_load(name: str, kind: Any) -> bool:
     is_beside = get_args(kind)[1].rich_help_panel == WORKLOAD and name not in _POLICIES
     return is_beside or name == "seed"
+
+
+def _is_live(name: str, kind: Any) -> bool:
+    return get_args(kind)[1].rich_help_panel != SERVER and name != "block_size"
 
 
 def _flag(kind: Any) -> Any:

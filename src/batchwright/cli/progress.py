@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from batchwright.comparison import Progress, run
@@ -30,6 +30,25 @@ def progress(count: int) -> Iterator[Progress | None]:
             bar.update(task, description=name, completed=sum(finished.values()))
 
         yield report
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, float], None]]:
+    """What to tell what is being done, and how far that is; nobody hears it if nobody looks.
+
+    Drawn twice a second, so that what is measured meanwhile is hardly disturbed.
+    """
+    if not sys.stderr.isatty():
+        yield lambda text, share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, refresh_per_second=2) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda text, share: bar.update(task, description=text, completed=share)
 
 
 def run_each(prepared: Prepared) -> dict[str, Run]:

@@ -60,7 +60,7 @@ class Live(Driver):
         sequence_of: Callable[[Request], Sequence] | None = None,
     ) -> None:
         self.engine = engine
-        self.sampled: list[Sequence] = []  # got a token in the last step
+        self.sampled: list[Sequence] = []  # got a token in the last step; never changed, but replaced
         self.ended: list[Sequence] = []  # their clients have seen their end; the caller clears it
         self._policy = policy
         self._sequence_of = sequence_of
@@ -102,6 +102,7 @@ class Live(Driver):
                 if s.error is not None:
                     raise s.error
             self.ended.clear()
+        self.flush()
 
     def step(self) -> bool:
         """Run the coming step; False if there is none before the next event.
@@ -110,6 +111,7 @@ class Live(Driver):
         Raises PolicyError as the simulator: then `restart`.
         """
         b = self.batch
+        self.sampled = []
         b.now = max(b.now, self.engine.now())
         if self._alarm <= b.now:
             self._deliver()
@@ -142,6 +144,20 @@ class Live(Driver):
     def alarm(self) -> float:
         """The next event that is known, in seconds; never, if there is none."""
         return self._alarm
+
+    def flush(self) -> None:
+        """Tell the engine at once who has lost its KV, not with the next step."""
+        self._collect_left()
+        if self._work.released:
+            self._work.clear()
+            self._are_listed = False
+            self.engine.run(self._work)
+            self._work.released.clear()
+
+    @property
+    def num_computed(self) -> int:
+        """Tokens of the last step, padding included."""
+        return len(self._work.tokens)
 
     def restart(self, error: Exception) -> None:
         """End all sequences with `error`, and begin with an empty batch."""
@@ -226,12 +242,14 @@ class Live(Driver):
             self._was_idle = False
             b.log.jump(b.tick_count, b.now)
         self._compose()
-        try:
-            tokens = self.engine.run(work) if work.rows else []
-        except Exception as error:
-            self._fail_step(error)
-            return
-        work.released.clear()
+        tokens: list[int] = []
+        if work.rows:  # else requests are held or preempted, and nothing else
+            try:
+                tokens = self.engine.run(work)
+            except Exception as error:
+                self._fail_step(error)
+                return
+            work.released.clear()
         b.now = self.engine.now()
         b.tick(1)
         free = b.blocks.free
@@ -261,6 +279,7 @@ class Live(Driver):
             s = sampled[i]
             if s.take(tokens[i]):
                 self._done.append(s.request)
+        self.sampled = sampled
 
     def _is_done(self, r: Request) -> bool:
         token = self._tokens[self._num_taken]
@@ -334,8 +353,11 @@ class Live(Driver):
             elif r.state == PADDED:
                 padded.append(self._sequences[r])
         for s in padded:  # writes over its last block when there is no room behind it
-            room = len(s.table) * b.blocks.block_size
-            self._work.add(s, min(b.clock + s.request.shift, room - 1), [], 1, False)
+            r = s.request
+            room = max(len(s.table), r.reserved) * b.blocks.block_size
+            past = min(b.clock + r.shift, room - 1)
+            self.blocks.extend(r, past + 1)
+            self._work.add(s, past, [], 1, False)
 
     def _add_decode(self, s: Sequence, past: int) -> None:
         self.blocks.extend(s.request, past + 1)

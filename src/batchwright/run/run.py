@@ -10,6 +10,7 @@ import numpy as np
 
 from batchwright.batch import LEAVE, PAD
 from batchwright.contract import Begins, Policy
+from batchwright.driver import Driver
 from batchwright.errors import InputError, nearest
 from batchwright.figures import seconds
 from batchwright.interval import Interval, difference, paired_interval, sectioned, series_interval, warm_up
@@ -26,7 +27,6 @@ from batchwright.run.summary import Summary as Summary
 from batchwright.run.summary import summarise
 from batchwright.run.timeline import Timeline
 from batchwright.run.windows import Window, windows
-from batchwright.simulator import Simulator
 from batchwright.slo import Slo
 from batchwright.workload import Workload
 
@@ -41,30 +41,28 @@ class Paired(Protocol):
 
 
 class Run:
-    """The result of one policy.  `name` is how the policy was called."""
+    """The result of one policy, simulated or live.  `name` is how the policy was called."""
 
-    def __init__(self, name: str, load: Workload, simulator: Simulator) -> None:
+    def __init__(self, name: str, load: Workload, driver: Driver) -> None:
         self.name = name
         self.note = ""  # what was chosen for the user
         self.policy: Policy | Begins | None = None  # where the run is of a comparison
         self.siblings: Paired | None = None  # all loads of that comparison
         self.load = load
-        self.arrival = load.arrival_in(simulator.arrived)  # seconds from the first arrival, by id
-        self.limits = simulator.batch.limits
-        self.log = simulator.log
-        self.is_streamed = simulator.batch.is_streamed
-        self.pads = simulator.batch.on_end == PAD
-        self.leaves_at_once = simulator.batch.on_end == LEAVE
-        self.seats = simulator.batch.max_running
-        self.rejected = simulator.rejected
-        self.num_cut = simulator.num_cut
-        self.num_decisions = simulator.num_decisions
-        self.caches = simulator.batch.blocks.caching and load.has_prefixes
+        self.arrival = load.arrival_in(driver.arrived)  # seconds from the first arrival, by id
+        self.limits = driver.batch.limits
+        self.log = driver.log
+        self.is_streamed = driver.batch.is_streamed
+        self.pads = driver.batch.on_end == PAD
+        self.leaves_at_once = driver.batch.on_end == LEAVE
+        self.seats = driver.batch.max_running
+        self.rejected = driver.rejected
+        self.num_cut = driver.num_cut
+        self.num_decisions = driver.num_decisions
+        self.caches = driver.batch.blocks.caching and load.has_prefixes
         self.log.pack()
-        self._stretch = simulator.stretch
-        self.timeline = Timeline(
-            self.log, self.pads, simulator.cost, simulator.batch.overlap, simulator.stretch
-        )
+        self._stretch = driver.stretch
+        self.timeline = Timeline(self.log, self.pads, driver.cost, driver.batch.overlap, driver.stretch)
 
     def __repr__(self) -> str:
         done = np.count_nonzero(~np.isnan(self._requests["finished_s"]))

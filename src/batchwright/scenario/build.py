@@ -81,13 +81,13 @@ class Prepared:
 
 def prepare(scenario: Scenario) -> Prepared:
     """Read the load and make the rest.  Raises BatchwrightError."""
-    policies, sources = _policies(scenario)
+    policies, sources = chosen_policies(scenario)
     slo = None if scenario.slo is None else read_slo(scenario.slo)
     check_repeat(scenario.repeat)
     load = load_of(scenario)
     cost, cost_name, cost_notes = _cost(scenario)
     limits, limit_notes = _limits(scenario, cost, load)
-    _check_lengths(scenario, limits, load)
+    check_lengths(scenario, limits, load)
     return Prepared(
         scenario=scenario,
         load=load,
@@ -104,8 +104,8 @@ def prepare(scenario: Scenario) -> Prepared:
 # --- policies -----------------------------------------------------------------
 
 
-def _policies(scenario: Scenario) -> tuple[dict[str, Any], dict[str, str]]:
-    """Policies by name, and the files of those that come from one."""
+def chosen_policies(scenario: Scenario) -> tuple[dict[str, Any], dict[str, str]]:
+    """Policies by name, and the files of those that come from one.  Raises InputError."""
     given = scenario.policies
     if given is None and not scenario.policy_file:
         given = ",".join(DEFAULTS)
@@ -226,20 +226,15 @@ def _model_len_note(longest: int, needed: int) -> str:
 
 
 def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, str]:
-    override, utilization = scenario.num_gpu_blocks_override, scenario.gpu_memory_utilization
+    override, utilization = usable_blocks(scenario), scenario.gpu_memory_utilization
     if override is not None:
         if utilization is not None:
             raise InputError(
                 "--num-gpu-blocks-override is given together with --gpu-memory-utilization; "
                 "leave one of them out"
             )
-        if override < 2:
-            raise InputError(
-                f"--num-gpu-blocks-override is {override}, but must be at least 2: "
-                "one block is vLLM's null block"
-            )
-        note = f"{override - 1} KV blocks are usable; one is vLLM's null block"
-        return replace(limits, num_kv_blocks=override - 1), note
+        note = f"{override} KV blocks are usable; one is vLLM's null block"
+        return replace(limits, num_kv_blocks=override), note
     given = UTILIZATION if utilization is None else utilization
     found = kv_blocks(limits, cost, given)
     if found is None:
@@ -251,7 +246,20 @@ def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, st
     )
 
 
-def _check_lengths(scenario: Scenario, limits: Limits, load: Workload) -> None:
+def usable_blocks(scenario: Scenario) -> int | None:
+    """KV blocks that requests can use, if the scenario says how many there are.  Raises InputError."""
+    override = scenario.num_gpu_blocks_override
+    if override is None:
+        return None
+    if override < 2:
+        raise InputError(
+            f"--num-gpu-blocks-override is {override}, but must be at least 2: one block is vLLM's null block"
+        )
+    return override - 1
+
+
+def check_lengths(scenario: Scenario, limits: Limits, load: Workload) -> None:
+    """Raises InputError on prompts that are too long, if the scenario says so, or on what it says."""
     if scenario.over_length not in OVER_LENGTH:
         raise InputError(
             f"--over-length is {scenario.over_length!r}{nearest(scenario.over_length, OVER_LENGTH)}"

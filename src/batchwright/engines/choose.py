@@ -1,0 +1,127 @@
+"""Engines by name, and what they are loaded with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from batchwright.cost import CostModel, Linear
+from batchwright.engines.engine import Engine
+from batchwright.engines.mock import Mock
+from batchwright.errors import InputError, nearest
+
+MOCK_COST: Final = Linear(
+    base=0.006, prefill=0.0004, decode=0.001, context=3e-6
+)  # as of a small model on a CPU
+OPENVINO_BLOCK: Final = 32  # tokens of a KV block, on a CPU
+MOCK_VOCAB: Final = 32000  # token ids of the mock engine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """What an engine is loaded with.  Lengths in tokens.
+
+    ir, gguf         the model's files, of which an engine needs one
+    threads          that compute a step
+    num_kv_blocks    None: enough for `max_num_seqs` sequences of `max_model_len`
+    kv_cache_dtype   as the engine names it; None: its default
+    cost             what a step of the mock engine takes,
+    is_real          on a real clock; if not, on a virtual one
+    most_kv_tokens   that many tokens of KV at most, if `num_kv_blocks` is None, but one whole sequence
+    vocab_size       of the mock engine's token ids
+    """
+
+    ir: Path | None = None
+    gguf: Path | None = None
+    threads: int = 1
+    max_num_seqs: int
+    max_model_len: int
+    num_kv_blocks: int | None = None
+    kv_cache_dtype: str | None = None
+    cost: CostModel = MOCK_COST
+    is_real: bool = True
+    most_kv_tokens: int | None = None
+    vocab_size: int = MOCK_VOCAB
+
+    def blocks_of(self, block_size: int) -> int:
+        """KV blocks of so many tokens."""
+        if self.num_kv_blocks is not None:
+            return self.num_kv_blocks
+        longest = -(-self.max_model_len // block_size)
+        whole = longest * self.max_num_seqs
+        most = self.most_kv_tokens
+        return whole if most is None else min(whole, max(most // block_size, longest))
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An engine, and what it is in a few words, for people: version, precision of the KV cache..."""
+
+    engine: Engine
+    words: str
+
+
+def load_engine(name: str, loading: Loading) -> Loaded:
+    """The engine called `name`.  Raises InputError, EngineError or LimitError."""
+    if name not in ENGINES:
+        raise InputError(f"there is no engine {name!r}{nearest(name, ENGINES)}")
+    return ENGINES[name](loading)
+
+
+def _mock(loading: Loading) -> Loaded:
+    _refuse(loading.kv_cache_dtype, "kv_cache_dtype", "the mock engine has no KV")
+    size = 16
+    engine = Mock(
+        loading.cost,
+        num_kv_blocks=loading.blocks_of(size),
+        block_size=size,
+        max_model_len=loading.max_model_len,
+        vocab_size=loading.vocab_size,
+        is_real=loading.is_real,
+    )
+    return Loaded(engine, f"mock, {'real' if loading.is_real else 'virtual'} clock")
+
+
+def _openvino(loading: Loading) -> Loaded:
+    from batchwright.engines.openvino import OpenVino
+
+    assert loading.ir is not None, "OpenVINO needs an IR"
+    precision = loading.kv_cache_dtype or "u8"
+    engine = OpenVino.load(
+        loading.ir,
+        threads=loading.threads,
+        num_kv_blocks=loading.blocks_of(OPENVINO_BLOCK),
+        max_model_len=loading.max_model_len,
+        kv_cache_precision=precision,
+    )
+    return Loaded(engine, f"openvino {engine.versions['openvino']}, {engine.precision}, KV cache {precision}")
+
+
+def _llamacpp(loading: Loading) -> Loaded:
+    from batchwright.engines.llamacpp import LlamaCpp
+
+    assert loading.gguf is not None, "llama.cpp needs a GGUF"
+    _refuse(loading.kv_cache_dtype, "kv_cache_dtype", "llama.cpp's KV cache is f16")
+    _refuse(loading.num_kv_blocks, "num_kv_blocks", "llama.cpp has slots of max_model_len tokens")
+    engine = LlamaCpp.load(
+        loading.gguf,
+        max_num_seqs=loading.max_num_seqs,
+        max_model_len=loading.max_model_len,
+        threads=loading.threads,
+    )
+    return Loaded(engine, f"llama.cpp ({engine.library.name}), KV cache f16")
+
+
+def _refuse(given: object, name: str, why: str) -> None:
+    """Raises InputError if what the engine cannot choose is given."""
+    if given is not None:
+        raise InputError(f"{name} is {given!r}, but {why}; leave it out")
+
+
+ENGINES: Final[dict[str, Callable[[Loading], Loaded]]] = {
+    "openvino": _openvino,
+    "llamacpp": _llamacpp,
+    "mock": _mock,
+}

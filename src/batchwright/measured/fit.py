@@ -1,0 +1,126 @@
+"""Fit the time of a step to measured ones.
+
+Least squares without negative coefficients (Lawson and Hanson 1974, chapter 23), every step weighted by
+its time, so that the sum of many short steps counts as much as a long one.  Steps that took far longer
+or shorter than the others like them lose weight (Huber 1964): a pause of the machine is no property of
+the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from batchwright.errors import InputError
+from batchwright.measured.samples import Samples
+from batchwright.measured.step_time import Line, StepTime
+from batchwright.metrics import Numbers
+from batchwright.step import Step
+
+FEWEST: Final = 12  # steps of a fit
+ROUNDS: Final = 12  # of new weights
+HUBER: Final = 1.5  # in standard deviations; errors beyond it count linearly
+NORMAL: Final = 1.4826  # standard deviation over median deviation, of a normal law
+SMALLEST: Final = 1e-4  # relative: errors below it are rounding
+
+
+def fit(samples: Samples) -> StepTime:
+    """The model of measured steps.  Raises InputError on too few."""
+    steps, taken = samples.steps, np.array(samples.seconds)
+    if len(steps) < FEWEST:
+        raise InputError(f"{len(steps)} steps were measured; a fit needs {FEWEST}")
+    tokens = np.array([s.prefill_tokens + s.num_decodes + s.padded_rows for s in steps], float)
+    sampled = np.array([s.sampled_rows for s in steps], float)
+    shared_knots, head_knots = _knots(tokens), (0.0, *_knots(sampled[sampled > 0]))
+    columns = np.column_stack(
+        [np.ones(len(steps)), *_ramps(tokens, shared_knots), *_ramps(sampled, head_knots), *_linear(steps)]
+    )
+    found = _robust(columns, taken)
+    base, rest = found[0], found[1:]
+    shared, head = len(shared_knots) - 1, len(head_knots) - 1
+    chunk, decode, context, pair = rest[shared + head :].tolist()
+    return StepTime(
+        shared=_line(base, shared_knots, rest[:shared]),
+        head=_line(0.0, head_knots, rest[shared : shared + head]),
+        chunk=chunk,
+        decode=decode,
+        context=context,
+        pair=pair,
+        most_tokens=int(tokens.max()),
+    )
+
+
+def _knots(values: Numbers) -> tuple[float, ...]:
+    """Powers of two up to the greatest value, and that one."""
+    most = max(float(values.max()), 2.0) if len(values) else 2.0
+    powers = [float(1 << i) for i in range(int(most).bit_length())]
+    return tuple(sorted({*powers, most}))
+
+
+def _ramps(values: Numbers, knots: Sequence[float]) -> list[Numbers]:
+    """How far each value is through each piece; the last piece has no end."""
+    ends = [*knots[1:-1], np.inf]
+    return [np.clip(values - a, 0.0, b - a) for a, b in zip(knots, ends, strict=False)]
+
+
+def _linear(steps: Sequence[Step]) -> list[Numbers]:
+    return [
+        np.array([s.num_chunks for s in steps], float),
+        np.array([s.num_decodes + s.padded_rows for s in steps], float),
+        np.array([s.context_tokens + s.past_tokens for s in steps], float),
+        np.array([s.prefill_attention for s in steps], float),
+    ]
+
+
+def _line(first: float, knots: tuple[float, ...], slopes: Numbers) -> Line:
+    seconds = [float(first)]
+    for slope, a, b in zip(slopes.tolist(), knots, knots[1:], strict=False):
+        seconds.append(seconds[-1] + slope * (b - a))
+    return Line(knots, tuple(seconds))
+
+
+def _robust(columns: Numbers, taken: Numbers) -> Numbers:
+    """Coefficients under which the relative errors are least, outliers counting less."""
+    relative = columns / taken[:, None]
+    trust = np.ones(len(taken))
+    found = np.zeros(columns.shape[1])
+    for _ in range(ROUNDS):
+        weights = np.sqrt(trust)
+        found = nonnegative(relative * weights[:, None], weights)
+        errors = np.abs(relative @ found - 1.0)
+        width = max(HUBER * NORMAL * float(np.median(errors)), SMALLEST)
+        trust = np.minimum(1.0, width / np.maximum(errors, width))
+    return found
+
+
+def nonnegative(columns: Numbers, values: Numbers) -> Numbers:
+    """The x >= 0 with the least |columns x - values|.  Source: Lawson and Hanson, algorithm NNLS."""
+    scale = np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
+    unit = columns / scale
+    x = np.zeros(columns.shape[1])
+    free = np.zeros(len(x), bool)
+    for _ in range(3 * len(x)):
+        gain = unit.T @ (values - unit @ x)
+        gain[free] = 0.0
+        if gain.max() <= 1e-10 * np.linalg.norm(values):
+            break
+        free[gain.argmax()] = True
+        x = _descend(unit, values, x, free)
+    found: Numbers = x / scale
+    return found
+
+
+def _descend(unit: Numbers, values: Numbers, x: Numbers, free: Numbers) -> Numbers:
+    """The least squares over `free`, which loses those that would become negative."""
+    while True:
+        target = np.zeros_like(x)
+        target[free] = np.linalg.lstsq(unit[:, free], values, rcond=None)[0]
+        falls = free & (target <= 0)
+        if not falls.any():
+            return target
+        share = np.min(x[falls] / np.maximum(x[falls] - target[falls], 1e-300))
+        x = x + share * (target - x)
+        free &= x > 1e-12
+        x[~free] = 0.0

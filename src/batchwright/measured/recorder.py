@@ -1,0 +1,46 @@
+"""An engine whose clock starts anew, and that keeps what each step computed and took."""
+
+from __future__ import annotations
+
+import time
+from math import inf, nextafter
+
+from batchwright.engines.engine import Engine
+from batchwright.engines.work import Work
+from batchwright.measured.samples import Samples
+from batchwright.step import Step
+
+
+class Recorder:
+    """`engine`, with a clock that starts at 0 now.
+
+    A step takes from the end of the one before, or of a sleep: so with the decision before it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.capacity = engine.capacity
+        self.samples = Samples()
+        self._start = engine.now()
+        self._since = 0.0
+
+    def now(self) -> float:
+        return self.engine.now() - self._start
+
+    def sleep(self, until: float) -> None:
+        self.engine.sleep(nextafter(until + self._start, inf))  # so that rounding never ends it early
+        self._since = self.now()
+
+    def run(self, work: Work) -> list[int]:
+        return self._timed(work) if work.rows else self.engine.run(work)
+
+    def _timed(self, work: Work) -> list[int]:
+        step, begun = Step(), time.process_time()
+        work.measure(step)
+        tokens = self.engine.run(work)
+        found, now = self.samples, self.now()
+        found.cpu_seconds += time.process_time() - begun
+        found.steps.append(step)
+        found.seconds.append(now - self._since)
+        self._since = now
+        return tokens

@@ -1,0 +1,104 @@
+"""Predicted beside measured: a table per policy, and what the numbers alone do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isnan
+from typing import TYPE_CHECKING, Final
+
+from batchwright.figures import NOT_APPLICABLE, Unit, count, plain_unit, seconds, seconds_unit, with_interval
+from batchwright.measured.calibration import Calibration
+from batchwright.measured.side_by_side import ATTEMPTS, METRICS, MOST_DRIFT, Cell, SideBySide
+from batchwright.plain_table import plain_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+UNITS: Final[dict[str, Unit]] = {"output_throughput": plain_unit}  # seconds for all others
+
+
+def tables(found: SideBySide) -> Iterator[Table]:
+    """One per policy."""
+    for name in found.cells:
+        yield _table(found, name)
+
+
+def _table(found: SideBySide, name: str) -> Table:
+    from rich.text import Text
+
+    result = plain_table()
+    result.add_column(Text(name), min_width=18, overflow="fold")
+    for title in ("predicted", "measured", "error"):
+        result.add_column(title, justify="right", min_width=14, overflow="fold")
+    for metric, title in METRICS.items():
+        unit = UNITS.get(metric, seconds_unit)
+        sides = (found.predicted.estimates, found.measured.estimates)
+        cells = [with_interval(side.interval(name, metric), unit) for side in sides]
+        result.add_row(title, *cells, _error(found, name, metric))
+    return result
+
+
+def _error(found: SideBySide, name: str, metric: str) -> str:
+    """The median error, and its range over several loads."""
+    errors = found.errors(name, metric)
+    if isnan(median := found.error(name, metric)):
+        return NOT_APPLICABLE
+    spread = f" ({_signed(min(errors))} to {_signed(max(errors))})" if len(errors) > 1 else ""
+    return f"{_signed(median)}{spread}"
+
+
+def _signed(error: float) -> str:
+    """`+1.2%`; what rounds to 0 has no minus."""
+    return f"{round(error, 3) + 0.0:+.1%}"
+
+
+def remarks(found: SideBySide) -> Iterator[str]:
+    """How errors are found, then a line for each policy: the machine's drift, and the model's own error."""
+    loads = len(next(iter(found.cells.values())))
+    if loads > 1:
+        yield f"means of {loads} loads, ± half of the 95 % interval; errors: median, least to greatest"
+    yield "error = predicted / measured - 1; all requests count, none is left out as warm-up"
+    for name, cells in found.cells.items():
+        yield f"{name}: {_drift(cells)}{_cpus(found, cells)}; step times {_step_error(cells)}"
+    for name, cells in found.cells.items():
+        if any(cell.has_drifted for cell in cells):
+            yield (
+                f"{name}: NOT COMPARABLE: the machine drifted by more than {MOST_DRIFT:.0%} in each of "
+                f"{ATTEMPTS} attempts; run again when nothing else runs"
+            )
+
+
+def _drift(cells: list[Cell]) -> str:
+    drifts = ", ".join(_signed(cell.drift) for cell in cells)
+    repeats = sum(cell.attempts - 1 for cell in cells)
+    again = f" after {count(repeats)} repeated run{'s' if repeats > 1 else ''}" if repeats else ""
+    return f"the machine drifted by {drifts}{again}"
+
+
+def _cpus(found: SideBySide, cells: list[Cell]) -> str:
+    """What the engine had of the machine, if it computes here."""
+    if not found.calibrations[-1].is_here:
+        return ""
+    return f", the engine had {', '.join(f'{cell.cpus:.2f}' for cell in cells)} CPUs"
+
+
+def _step_error(cells: list[Cell]) -> str:
+    return "err by " + ", ".join(_signed(cell.step_error) for cell in cells)
+
+
+def calibration_lines(found: Calibration) -> Iterator[str]:
+    """What was measured, how well the model fits, and what it says."""
+    yield (
+        f"calibrated on {found.num_steps:,} steps: {found.num_shapes} small loads and a burst; "
+        f"a step errs by {found.fit_error:.1%}"
+    )
+    yield (
+        f"held out: of the burst, which the small loads' model had not seen, a step errs by "
+        f"{found.burst_error:.1%}, the whole by {_signed(found.burst_total)}"
+    )
+    if found.is_here:
+        yield f"the engine had {found.cpus:.2f} CPUs meanwhile"
+    model = found.step_time
+    rows = [int(knot) for knot in model.head.knots if knot >= 1]
+    steps = ", ".join(f"{rows_} {seconds(model.decode_seconds(rows_, 128))}" for rows_ in rows)
+    yield f"a step of so many decodes over 128 tokens each takes: {steps}"

@@ -1,0 +1,51 @@
+"""Steps that were measured: what each computed, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from batchwright.cost import Cost
+from batchwright.metrics import Numbers
+from batchwright.step import Step
+
+
+@dataclass
+class Samples:
+    """`seconds` of each of `steps`.  `cpu_seconds`: of this process inside the engine, of all its threads."""
+
+    steps: list[Step] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def cpus(self) -> float:
+        """CPUs that the engine had on average: as many as its threads, if nobody took them away."""
+        return self.cpu_seconds / sum(self.seconds)
+
+    def errors(self, cost: Cost) -> Numbers:
+        """Of each step, relative: its time under `cost` against the measured one."""
+        errors: Numbers = self._guessed(cost) / np.array(self.seconds) - 1
+        return errors
+
+    def total_error(self, cost: Cost) -> float:
+        """The same of the sum of all steps."""
+        return float(self._guessed(cost).sum() / sum(self.seconds) - 1)
+
+    def _guessed(self, cost: Cost) -> Numbers:
+        return np.array([cost.seconds(step) for step in self.steps])
+
+
+def together(parts: Iterable[Samples]) -> Samples:
+    """All of them, in order."""
+    whole = Samples()
+    for part in parts:
+        whole.steps += part.steps
+        whole.seconds += part.seconds
+        whole.cpu_seconds += part.cpu_seconds
+    return whole

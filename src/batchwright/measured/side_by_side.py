@@ -1,0 +1,193 @@
+"""Predict what policies do to a load on an engine, then measure it.
+
+Every policy is simulated with the fitted step time and then served on the engine, both with the same
+requests and limits.  A probe after each run says how far the machine is from what it was when it was
+calibrated; beyond 3 % it is calibrated again, and the run repeated.  All requests count: nothing is left
+out as warm-up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+
+from batchwright.comparison import Runs
+from batchwright.comparison import run as simulate
+from batchwright.contract import Begins, Policy
+from batchwright.engines.live import Synchronous
+from batchwright.measured.bench import Bench
+from batchwright.measured.calibration import Calibration, Report, calibrate, drift
+from batchwright.policies import Static
+from batchwright.replications import Estimates, loads, method_of
+from batchwright.run import Run
+from batchwright.slo import Slo
+from batchwright.workload import Workload
+
+MOST_DRIFT: Final = 0.03  # relative; a run beyond it is repeated,
+ATTEMPTS: Final = 3  # so often at most
+METRICS: Final = {  # what is printed, and its title
+    "duration_s": "wall",
+    "output_throughput": "output tokens/s",
+    "e2e_s.mean": "E2E mean",
+    "e2e_s.p99": "E2E P99",
+    "ttft_s.mean": "TTFT mean",
+    "ttft_s.p99": "TTFT P99",
+    "tpot_s.mean": "TPOT mean",
+    "itl_s.p99": "ITL P99",
+}
+Guard = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One policy on one load.
+
+    drift       relative, of the probe's steps since the calibration that predicted
+    contention  relative: how much less of the CPUs the engine had than then
+    cpus        that it had
+    attempts    runs until the drift was small enough, or all that are made
+    step_error  relative, of the run's own steps: their time by the model against the measured one
+    """
+
+    predicted: Run
+    measured: Run
+    drift: float
+    contention: float
+    cpus: float
+    attempts: int
+    step_error: float
+
+    @property
+    def has_drifted(self) -> bool:
+        """Was the machine not what it was when it was calibrated?"""
+        return max(abs(self.drift), abs(self.contention)) > MOST_DRIFT
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """All runs: what was predicted, what was measured, and per policy a cell for each load."""
+
+    predicted: Runs
+    measured: Runs
+    cells: dict[str, list[Cell]]
+    calibrations: list[Calibration]
+
+    def error(self, policy: str, metric: str) -> float:
+        """The median over the loads of the relative error of the prediction."""
+        return float(np.median(self.errors(policy, metric)))
+
+    def errors(self, policy: str, metric: str) -> list[float]:
+        """That of each load."""
+        pairs = zip(
+            self.predicted.estimates.values[policy], self.measured.estimates.values[policy], strict=True
+        )
+        return [predicted[metric] / measured[metric] - 1 for predicted, measured in pairs]
+
+
+class Study:
+    """Policies on an engine.  `guard`: a context in which the policy of that name runs."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        policies: Mapping[str, Policy | Begins],
+        slo: Slo | None,
+        guard: Guard,
+    ) -> None:
+        self.bench = bench
+        self.policies = dict(policies)
+        self.slo = slo
+        self.guard = guard
+        self.calibrations: list[Calibration] = []
+        self._done: list[tuple[Workload, dict[str, Cell]]] = []
+
+    def run(self, load: Workload, repeat: int, report: Report) -> None:
+        """Calibrate, predict and measure, on so many loads.  What is complete can be had at any time."""
+        self._method, self._report = method_of(load, repeat), report
+        self._calibrate(load)
+        for replicate in loads(load, repeat):
+            cells: dict[str, Cell] = {}
+            self._done.append((replicate, cells))
+            for name in self.policies:
+                with self.guard(name):
+                    cells[name] = self._cell(name, replicate)
+
+    def result(self) -> SideBySide | None:
+        """What is complete: the loads that all policies have run on, or the policies of the first load."""
+        whole = [one for one in self._done if len(one[1]) == len(self.policies)]
+        done = whole or [one for one in self._done[:1] if one[1]]
+        if not done:
+            return None
+        cells = {name: [cells[name] for _, cells in done] for name in done[0][1]}
+        return SideBySide(
+            predicted=self._runs(done, {name: [c.predicted for c in of] for name, of in cells.items()}),
+            measured=self._runs(done, {name: [c.measured for c in of] for name, of in cells.items()}),
+            cells=cells,
+            calibrations=self.calibrations,
+        )
+
+    def _runs(self, done: list[tuple[Workload, dict[str, Cell]]], runs: dict[str, list[Run]]) -> Runs:
+        values = {name: [one.estimates(self.slo) for one in of] for name, of in runs.items()}
+        digest = sha256("".join(load.digest for load, _ in done).encode()).hexdigest()
+        first = {name: of[0] for name, of in runs.items()}
+        estimates = Estimates(self._method, values, first, 0, digest, self.slo)
+        for one in first.values():
+            one.siblings = estimates
+        return Runs(done[0][0], self.bench.limits, first, estimates)
+
+    def _calibrate(self, load: Workload) -> None:
+        self.calibrations.append(calibrate(self.bench, load, self.policies.values(), self._report))
+
+    def _cell(self, name: str, load: Workload) -> Cell:
+        for attempt in range(1, ATTEMPTS + 1):
+            cell = self._attempt(name, load, attempt)
+            if not cell.has_drifted or attempt == ATTEMPTS:
+                return cell
+            self._calibrate(load)
+        raise AssertionError
+
+    def _attempt(self, name: str, load: Workload, attempt: int) -> Cell:
+        calibration = self.calibrations[-1]
+        cost, limits = calibration.step_time, self.bench.limits
+        predicted = self._predict(name, load)
+        policy = predicted.policy
+        assert policy is not None
+        requests = load.requests(limits.block_size, prefix=limits.enable_prefix_caching)
+        live, samples = self.bench.serve(policy, requests, cost=cost, ended=self._told(name, predicted))
+        measured = Run(name, load, live)
+        measured.policy = policy
+        return Cell(
+            predicted=predicted,
+            measured=measured,
+            drift=drift(self.bench, calibration),
+            attempts=attempt,
+            contention=calibration.cpus / samples.cpus - 1 if calibration.is_here else 0.0,
+            cpus=samples.cpus,
+            step_error=samples.total_error(cost),
+        )
+
+    def _predict(self, name: str, load: Workload) -> Run:
+        """The simulated run; a batch size that is found for a load stays."""
+        policy, cost = self.policies[name], self.calibrations[-1].step_time
+        if isinstance(policy, Static):  # which is synchronous, and whose batch size may have to be found
+            found = simulate(name, policy, load, cost, self.bench.limits)
+            self.policies[name] = found.policy or policy
+            return found
+        found = simulate(name, Synchronous(policy), load, cost, self.bench.limits)
+        found.policy = policy
+        return found
+
+    def _told(self, name: str, predicted: Run) -> Callable[[int], None]:
+        begin, count, whole = time.monotonic(), len(predicted.load), predicted.summary.duration
+
+        def told(ended: int) -> None:
+            left = max(whole - (time.monotonic() - begin), 0.0)
+            self._report(f"{name}: {ended} of {count} requests, {left:.0f} s left", ended / count)
+
+        return told

@@ -1,0 +1,83 @@
+"""What a step takes on one machine, fitted to measured steps.
+
+    seconds = shared(tokens) + head(sampled rows) + chunk * chunks + decode * rows that decode
+              + context * KV tokens read + pair * prefill attention
+
+tokens are those of chunks, decodes and padding alike: they go through the same matrices.  Padded rows
+count as rows that decode.  `shared` and `head` are lines between knots, because kernels change with the
+number of rows; neither ever falls.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from batchwright.errors import CostError
+from batchwright.step import Step
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds at some knots, linear between them and beyond the last one.
+
+    Raises CostError unless there are two knots at least, in order, whose seconds never fall.
+    """
+
+    knots: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.knots) != len(self.seconds) or len(self.knots) < 2:
+            raise CostError(
+                f"a line has {len(self.knots)} knots and {len(self.seconds)} seconds; give two each"
+            )
+        for values, least in ((self.knots, 1e-9), (self.seconds, 0.0)):
+            if any(b - a < least for a, b in pairwise(values)):
+                raise CostError(
+                    f"knots {self.knots} or seconds {self.seconds} of a line fall; put them in order"
+                )
+
+    @cached_property
+    def slopes(self) -> list[float]:
+        """Of each piece."""
+        points = list(zip(self.knots, self.seconds, strict=True))
+        return [(d - b) / (c - a) for (a, b), (c, d) in pairwise(points)]
+
+    def at(self, x: float) -> float:
+        i = min(max(bisect_right(self.knots, x) - 1, 0), len(self.slopes) - 1)
+        return self.seconds[i] + self.slopes[i] * (x - self.knots[i])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """A cost model.  Seconds, but for `most_tokens`: those of the greatest step that it was fitted to."""
+
+    shared: Line
+    head: Line
+    chunk: float
+    decode: float
+    context: float
+    pair: float
+    most_tokens: int
+
+    def seconds(self, step: Step) -> float:
+        return self.stretch(step, 1)
+
+    def stretch(self, step: Step, steps: int) -> float:
+        decodes = step.num_decodes + step.padded_rows
+        each = self.shared.at(step.prefill_tokens + decodes) + self.head.at(step.sampled_rows)
+        each += self.chunk * step.num_chunks + self.decode * decodes
+        each += self.context * (step.context_tokens + step.past_tokens)
+        each += self.pair * step.prefill_attention
+        if steps == 1:
+            return each
+        return steps * each + self.context * (decodes * (steps * (steps - 1) // 2))
+
+    def decode_seconds(self, rows: int, context: int) -> float:
+        """Of a step of so many decodes, each over `context` tokens."""
+        step = Step()
+        step.quiet(rows, 0, rows * context)
+        return self.seconds(step)
