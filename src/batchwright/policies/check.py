@@ -9,7 +9,6 @@ from collections.abc import Collection
 from typing import Final
 
 from batchwright.errors import InputError, LimitError
-from batchwright.limits import Limits
 
 DEFAULT_BATCH: Final = 32  # requests, of batches that start together
 
@@ -61,13 +60,12 @@ def check_sizes(policy: str, flags: object, name: str, most: int) -> tuple[int, 
     return tuple(values)
 
 
-def batch_size(policy: str, name: str, value: int | None, limits: Limits) -> int:
+def batch_size(policy: str, name: str, value: int | None, max_num_seqs: int) -> int:
     """The size of a batch, which must fit `max_num_seqs`.  Raises LimitError."""
     if value is None:
-        return min(DEFAULT_BATCH, limits.max_num_seqs)
-    if value > limits.max_num_seqs:
+        return min(DEFAULT_BATCH, max_num_seqs)
+    if value > max_num_seqs:
         raise LimitError(
-            f"{policy}: {name} {value} is over max_num_seqs {limits.max_num_seqs}; "
-            "lower it or raise max_num_seqs"
+            f"{policy}: {name} {value} is over max_num_seqs {max_num_seqs}; lower it or raise max_num_seqs"
         )
     return value

@@ -50,10 +50,14 @@ class Dynamic:
         object.__setattr__(self, "preferred_sizes", sizes)
 
     def begin(self, batch: Batch) -> Policy:
-        size = batch_size("dynamic", "max_batch_size", self.max_batch_size, batch.limits)
+        size, preferred = self.sizes(batch.limits.max_num_seqs)
         batch.max_running = size
-        sizes = [preferred for preferred in sorted(self.preferred_sizes) if preferred <= size] or [size]
-        return DynamicRun(size, float(self.window), sizes)
+        return DynamicRun(size, float(self.window), preferred)
+
+    def sizes(self, max_num_seqs: int) -> tuple[int, list[int]]:
+        """The greatest batch, and the preferred ones, ascending.  Raises LimitError."""
+        size = batch_size("dynamic", "max_batch_size", self.max_batch_size, max_num_seqs)
+        return size, [preferred for preferred in sorted(self.preferred_sizes) if preferred <= size] or [size]
 
 
 class DynamicRun:
@@ -71,17 +75,11 @@ class DynamicRun:
 
     def size(self, b: Batch) -> int:
         """How many requests to start now; 0: wait."""
-        waiting = b.num_waiting
-        if waiting > self.max_batch_size:
-            return self.max_batch_size
         deadline = b.waiting.first().arrival + self.window
-        best = max([size for size in self.preferred if size <= waiting], default=0)
-        if best > 0 and b.now < deadline:
-            return best
-        if waiting >= self.preferred[-1] or b.now >= deadline:
-            return waiting
-        b.wake_at(deadline)
-        return 0
+        size = starting(b.num_waiting, b.now >= deadline, self.max_batch_size, self.preferred)
+        if size == 0:
+            b.wake_at(deadline)
+        return size
 
     def start(self, b: Batch, size: int) -> None:
         """Admit the first `size` requests, or as many as the KV cache holds."""
@@ -89,3 +87,13 @@ class DynamicRun:
             if not can_reserve(b, whole_length(r)):
                 return
             admit_whole(b, r, whole_length(r))
+
+
+def starting(waiting: int, is_over: bool, most: int, preferred: list[int]) -> int:
+    """How many of `waiting` requests to start, at most `most`; 0: wait.  `is_over`: has the window ended?"""
+    if waiting > most:
+        return most
+    best = max([size for size in preferred if size <= waiting], default=0)
+    if best > 0 and not is_over:
+        return best
+    return waiting if waiting >= preferred[-1] or is_over else 0

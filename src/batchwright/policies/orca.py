@@ -31,7 +31,7 @@ class Orca:
     def begin(self, batch: Batch) -> Policy:
         slots = batch.limits.max_num_seqs
         if self.max_batch_size is not None:
-            slots = batch_size("orca", "max_batch_size", self.max_batch_size, batch.limits)
+            slots = batch_size("orca", "max_batch_size", self.max_batch_size, batch.limits.max_num_seqs)
         batch.max_running = slots
         return OrcaRun(slots, batch.limits.longest)
 

@@ -46,7 +46,7 @@ class Static:
     def begin(self, batch: Batch) -> Policy:
         if isinstance(self.batch_size, str):
             raise InputError("static: batch_size auto is found for a load; use compare, or give a number")
-        size = batch_size("static", "batch_size", self.batch_size, batch.limits)
+        size = batch_size("static", "batch_size", self.batch_size, batch.limits.max_num_seqs)
         batch.max_running = size
         batch.on_end = PAD if self.padded else STAY
         batch.is_streamed = self.streamed
