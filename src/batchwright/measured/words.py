@@ -68,11 +68,11 @@ def cpu_paragraph(cost: StepTime, load: Workload, limits: Limits) -> str:
     return (
         f"{start}: a step of {rows} decodes takes {amount(here.dearer)} times as long as a step of one "
         f"({seconds(here.full)} against {seconds(here.one)}), so a slot that static batching leaves empty "
-        f"{slot}, and a burst of {BURST * rows:,} of these requests has {amount(here.gain)} times the throughput "
-        f"under continuous batching that it has under static batching without padding. With the step times "
-        f"of {MODEL} on one {GPU} (roofline) a step of {rows} takes {amount(gpu.dearer)} times as long as a "
-        f"step of one, an empty slot costs as much as a full one, and the same burst has "
-        f"{amount(gpu.gain)} times the throughput."
+        f"{slot}, and a burst of {BURST * rows:,} of these requests has {amount(here.gain)} times the "
+        "throughput under continuous batching that it has under static batching without padding. "
+        f"With the step times of {MODEL} on one {GPU} (roofline) a step of {rows} takes "
+        f"{amount(gpu.dearer)} times as long as a step of one, an empty slot costs as much as a full one, "
+        f"and the same burst has {amount(gpu.gain)} times the throughput."
     )
 
 
