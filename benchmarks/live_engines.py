@@ -67,8 +67,10 @@ def main() -> int:
         max_model_len=1024,
         kv_cache_precision=options.kv,
     )
-    print(f"{options.requests} requests at once, at most {MAX_NUM_SEQS} running, {options.threads} thread(s), "
-          f"KV {options.kv}, {engine.precision}, load average {getloadavg()[0]:.1f}")  # fmt: skip
+    print(
+        f"{options.requests} requests at once, at most {MAX_NUM_SEQS} running, {options.threads} thread(s), "
+        f"KV {options.kv}, {engine.precision}, load average {getloadavg()[0]:.1f}"
+    )
     runs = {"ours": lambda asks: _timed(lambda: _ours(engine, asks))}
     runs["OpenVINO GenAI"] = _genai(options)
     if options.llama:

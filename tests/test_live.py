@@ -257,7 +257,7 @@ def test_an_engine_is_told_of_who_has_left_after_steps_that_compute_nothing() ->
             return
         while b.num_waiting > 0:
             b.admit(b.waiting.first(), b.waiting.first().prompt)
-        if 3 < b.tick_count < 7:
+        if 2 < b.tick_count < 7:
             for r in [r for r in b.running if r.state == DECODING]:
                 b.hold(r)
 

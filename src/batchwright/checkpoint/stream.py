@@ -7,14 +7,24 @@ begin a stop string once it does not.  What was given out is never taken back.
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
-from batchwright.checkpoint.tokenizer import Tokenizer
 from batchwright.errors import InputError
 
 _Utf8: Final = getincrementaldecoder("utf-8")
 _LONGEST: Final = 4  # bytes of a character, so at most as many tokens before it is whole
+
+
+class Spelling(Protocol):
+    """What text needs to know of a tokenizer."""
+
+    @property
+    def strips_space(self) -> bool:
+        """Does a text lose the space that it begins with?"""
+
+    def pieces(self, skip_special_tokens: bool = True) -> Mapping[int, bytes]:
+        """The bytes that each id stands for, where a text goes on."""
 
 
 class Detokenizer:
@@ -25,7 +35,7 @@ class Detokenizer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True
+        self, tokenizer: Spelling, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True
     ) -> None:
         self._pieces = tokenizer.pieces(skip_special_tokens)
         self._decode = _Utf8("replace").decode
@@ -104,7 +114,7 @@ class TextStream:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: Spelling,
         prompt: Sequence[int] = (),
         *,
         stops: Sequence[str] = (),

@@ -12,6 +12,7 @@ from batchwright.cli import INTERRUPTED
 from batchwright.cli.engine import EngineFlags, EngineName, KvCacheDtype, MockCost, Threads
 from batchwright.cli.model import CachePath, ModelPath, cache_folder, model
 from batchwright.cli.options import live_command, scenario_command
+from batchwright.cli.serve_flags import ServeFlags, serve_command
 from batchwright.cli.workload import workload
 from batchwright.errors import InputError
 from batchwright.scenario.keys import Scenario
@@ -262,3 +263,12 @@ def article(
     from batchwright.cli.article import article
 
     article(seeds, short=short, as_object=json)
+
+
+@app.command()
+@serve_command
+def serve(flags: ServeFlags) -> None:
+    """Serve a model under a policy, with OpenAI's HTTP interface."""
+    from batchwright.cli.serve import serve
+
+    serve(flags)

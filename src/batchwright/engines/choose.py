@@ -29,6 +29,8 @@ class Loading:
     kv_cache_dtype   as the engine names it; None: its default
     cost             what a step of the mock engine takes,
     is_real          on a real clock; if not, on a virtual one
+    most_kv_tokens   that many tokens of KV at most, if `num_kv_blocks` is None, but one whole sequence
+    vocab_size       of the mock engine's token ids
     """
 
     ir: Path | None = None
@@ -40,11 +42,17 @@ class Loading:
     kv_cache_dtype: str | None = None
     cost: CostModel = MOCK_COST
     is_real: bool = True
+    most_kv_tokens: int | None = None
+    vocab_size: int = MOCK_VOCAB
 
     def blocks_of(self, block_size: int) -> int:
         """KV blocks of so many tokens."""
-        whole = -(-self.max_model_len // block_size) * self.max_num_seqs
-        return whole if self.num_kv_blocks is None else self.num_kv_blocks
+        if self.num_kv_blocks is not None:
+            return self.num_kv_blocks
+        longest = -(-self.max_model_len // block_size)
+        whole = longest * self.max_num_seqs
+        most = self.most_kv_tokens
+        return whole if most is None else min(whole, max(most // block_size, longest))
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ def _mock(loading: Loading) -> Loaded:
         num_kv_blocks=loading.blocks_of(size),
         block_size=size,
         max_model_len=loading.max_model_len,
-        vocab_size=MOCK_VOCAB,
+        vocab_size=loading.vocab_size,
         is_real=loading.is_real,
     )
     return Loaded(engine, f"mock, {'real' if loading.is_real else 'virtual'} clock")

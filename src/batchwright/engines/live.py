@@ -60,7 +60,7 @@ class Live(Driver):
         sequence_of: Callable[[Request], Sequence] | None = None,
     ) -> None:
         self.engine = engine
-        self.sampled: list[Sequence] = []  # got a token in the last step
+        self.sampled: list[Sequence] = []  # got a token in the last step; never changed, but replaced
         self.ended: list[Sequence] = []  # their clients have seen their end; the caller clears it
         self._policy = policy
         self._sequence_of = sequence_of
@@ -111,6 +111,7 @@ class Live(Driver):
         Raises PolicyError as the simulator: then `restart`.
         """
         b = self.batch
+        self.sampled = []
         b.now = max(b.now, self.engine.now())
         if self._alarm <= b.now:
             self._deliver()
@@ -152,6 +153,11 @@ class Live(Driver):
             self._are_listed = False
             self.engine.run(self._work)
             self._work.released.clear()
+
+    @property
+    def num_computed(self) -> int:
+        """Tokens of the last step, padding included."""
+        return len(self._work.tokens)
 
     def restart(self, error: Exception) -> None:
         """End all sequences with `error`, and begin with an empty batch."""
@@ -273,6 +279,7 @@ class Live(Driver):
             s = sampled[i]
             if s.take(tokens[i]):
                 self._done.append(s.request)
+        self.sampled = sampled
 
     def _is_done(self, r: Request) -> bool:
         token = self._tokens[self._num_taken]
