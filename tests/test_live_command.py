@@ -33,6 +33,8 @@ pytestmark = pytest.mark.pure
 
 COST = Linear(0.006, 4e-4, 1e-3, 3e-6, 1e-7)
 LOAD = "poisson(rate=8, n=24, prompt=uniform(8,90), output=uniform(2,40), seed=5)"
+CLOSED = "closed(clients=5, n=20, think=0.1, prompt=uniform(8,90), output=uniform(2,40))"
+SESSIONS = "sessions(rate=3, turns=3, think=0.3, n=8, prompt=uniform(8,30), output=uniform(2,20))"
 POLICIES = "static,static(padded=False),dynamic(window=0.2),vllm,orca"
 
 
@@ -138,10 +140,11 @@ def test_drift_is_how_much_slower_the_machine_became() -> None:
 # --- side by side -----------------------------------------------------------------------
 
 
-def test_what_is_predicted_is_what_is_measured() -> None:
-    """Every metric, of every policy, on every load."""
+@pytest.mark.parametrize("load", [LOAD, CLOSED, SESSIONS])
+def test_what_is_predicted_is_what_is_measured(load: str) -> None:
+    """Every metric, of every policy, on every load; also where requests follow others, or start alike."""
     study = study_of(bench_of(machine_of()))
-    study.run(Workload.open(LOAD), 2, silent)
+    study.run(Workload.open(load), 2, silent)
     found = study.result()
     assert found is not None
     for name, cells in found.cells.items():
@@ -246,6 +249,16 @@ def test_json_says_all_that_the_tables_say(capsys: pytest.CaptureFixture[str]) -
     assert len(found["policies"]["vllm"]["errors_per_load"]["e2e_s.mean"]) == 2
     assert found["machine"]["engine"].startswith("mock")
     assert found["measured"]["num_loads"] == 2
+
+
+@pytest.mark.parametrize(("slo", "attainment"), [("e2e=1ms", 0.0), ("e2e=900s", 1.0)])
+def test_an_slo_that_nobody_or_everybody_meets_is_predicted(
+    slo: str, attainment: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "SLO attainment" in printed(capsys, "--slo", slo)
+    found = json.loads(printed(capsys, "--slo", slo, "--json"))
+    assert found["measured"]["policies"]["vllm"]["attainment"] == attainment
+    assert found["policies"]["vllm"]["errors"]["attainment"] == 0.0
 
 
 def test_the_folder_has_a_run_folder_of_each_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from typing import Final
 
 import numpy as np
@@ -145,7 +146,7 @@ def _served(bench: Bench, shape: Shape) -> Samples:
 
 def _burst(limits: Limits, load: Workload, cost: CostModel) -> list[Request]:
     """The first requests of `load`, all at once: as many as are likely to be done in time."""
-    count = min(BURST * limits.max_num_seqs, len(load))
+    count = BURST * limits.max_num_seqs
     while count > 1 and _burst_seconds(limits, load, cost, count) > LONGEST_BURST:
         count //= 2
     return at_once(load, count)
@@ -158,6 +159,6 @@ def _burst_seconds(limits: Limits, load: Workload, cost: CostModel, count: int) 
 
 
 def at_once(load: Workload, count: int) -> list[Request]:
-    """The first requests of `load`, all at 0, and without those that follow others."""
-    found = zip(load.prompt[:count].tolist(), load.output[:count].tolist(), strict=True)
+    """The first requests of `load`, all at 0; again from the first one, if it has fewer."""
+    found = islice(cycle(zip(load.prompt.tolist(), load.output.tolist(), strict=True)), count)
     return [Request(i, 0.0, prompt, output) for i, (prompt, output) in enumerate(found)]

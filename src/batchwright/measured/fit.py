@@ -1,9 +1,9 @@
 """Fit the time of a step to measured ones.
 
-Least squares without negative coefficients (Lawson and Hanson 1974, chapter 23), every step weighted by
-its time, so that the sum of many short steps counts as much as a long one.  Steps that took far longer
-or shorter than the others like them lose weight (Huber 1964): a pause of the machine is no property of
-the model.
+Least squares of the relative errors, without negative coefficients (Lawson and Hanson 1974, chapter 23).
+Steps that took far longer or shorter than the others like them lose weight (Huber 1964), so that a pause
+of the machine is not taken for a property of a shape.  Pauses do lengthen runs, though: so at last all
+coefficients are scaled alike, until a step takes its measured time on average.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ FEWEST: Final = 12  # steps of a fit
 ROUNDS: Final = 12  # of new weights
 HUBER: Final = 1.5  # in standard deviations; errors beyond it count linearly
 NORMAL: Final = 1.4826  # standard deviation over median deviation, of a normal law
+LONGEST: Final = 2.0  # times its fitted time; how much longer a pause is is chance
 SMALLEST: Final = 1e-4  # relative: errors below it are rounding
 
 
@@ -38,6 +39,7 @@ def fit(samples: Samples) -> StepTime:
         [np.ones(len(steps)), *_ramps(tokens, shared_knots), *_ramps(sampled, head_knots), *_linear(steps)]
     )
     found = _robust(columns, taken)
+    found *= _level(columns @ found, taken)
     base, rest = found[0], found[1:]
     shared, head = len(shared_knots) - 1, len(head_knots) - 1
     chunk, decode, context, pair = rest[shared + head :].tolist()
@@ -93,6 +95,11 @@ def _robust(columns: Numbers, taken: Numbers) -> Numbers:
         width = max(HUBER * NORMAL * float(np.median(errors)), SMALLEST)
         trust = np.minimum(1.0, width / np.maximum(errors, width))
     return found
+
+
+def _level(fitted: Numbers, taken: Numbers) -> float:
+    """Measured over fitted time of a step, on average; each counts LONGEST at most."""
+    return float(np.minimum(taken / fitted, LONGEST).mean())
 
 
 def nonnegative(columns: Numbers, values: Numbers) -> Numbers:

@@ -6,15 +6,28 @@ from collections.abc import Iterator
 from math import isnan
 from typing import TYPE_CHECKING, Final
 
-from batchwright.figures import NOT_APPLICABLE, Unit, count, plain_unit, seconds, seconds_unit, with_interval
+from batchwright.figures import (
+    NOT_APPLICABLE,
+    Unit,
+    count,
+    plain_unit,
+    seconds,
+    seconds_unit,
+    share_unit,
+    with_interval,
+)
 from batchwright.measured.calibration import Calibration
-from batchwright.measured.side_by_side import ATTEMPTS, METRICS, MOST_DRIFT, Cell, SideBySide
+from batchwright.measured.side_by_side import ATTEMPTS, MOST_DRIFT, Cell, SideBySide
 from batchwright.plain_table import plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-UNITS: Final[dict[str, Unit]] = {"output_throughput": plain_unit}  # seconds for all others
+UNITS: Final[dict[str, Unit]] = {  # seconds for all others
+    "output_throughput": plain_unit,
+    "attainment": share_unit,
+    "goodput": plain_unit,
+}
 
 
 def tables(found: SideBySide) -> Iterator[Table]:
@@ -30,7 +43,7 @@ def _table(found: SideBySide, name: str) -> Table:
     result.add_column(Text(name), min_width=18, overflow="fold")
     for title in ("predicted", "measured", "error"):
         result.add_column(title, justify="right", min_width=14, overflow="fold")
-    for metric, title in METRICS.items():
+    for metric, title in found.metrics.items():
         unit = UNITS.get(metric, seconds_unit)
         sides = (found.predicted.estimates, found.measured.estimates)
         cells = [with_interval(side.interval(name, metric), unit) for side in sides]

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from batchwright.measured.calibration import Calibration
-from batchwright.measured.side_by_side import METRICS, SideBySide
+from batchwright.measured.side_by_side import SideBySide
 from batchwright.metrics import number
 from batchwright.report_json import SCHEMA_VERSION, key_of
 
@@ -25,9 +25,10 @@ def as_json(found: SideBySide) -> dict[str, Any]:
 def _policy(found: SideBySide, name: str) -> dict[str, Any]:
     cells = found.cells[name]
     return {
-        "errors": {key_of(metric): number(found.error(name, metric)) for metric in METRICS},
+        "errors": {key_of(metric): number(found.error(name, metric)) for metric in found.metrics},
         "errors_per_load": {
-            key_of(metric): [number(error) for error in found.errors(name, metric)] for metric in METRICS
+            key_of(metric): [number(error) for error in found.errors(name, metric)]
+            for metric in found.metrics
         },
         "drift": [cell.drift for cell in cells],
         "contention": [cell.contention for cell in cells],

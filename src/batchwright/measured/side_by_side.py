@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
+from math import nan
 from typing import Final
 
 import numpy as np
@@ -41,6 +42,7 @@ METRICS: Final = {  # what is printed, and its title
     "tpot_s.mean": "TPOT mean",
     "itl_s.p99": "ITL P99",
 }
+OF_SLO: Final = {"attainment": "SLO attainment", "goodput": "goodput, requests/s"}  # where there is one
 Guard = Callable[[str], AbstractContextManager[None]]
 
 
@@ -78,6 +80,11 @@ class SideBySide:
     cells: dict[str, list[Cell]]
     calibrations: list[Calibration]
 
+    @property
+    def metrics(self) -> dict[str, str]:
+        """What is compared, and its title."""
+        return METRICS if self.predicted.slo is None else METRICS | OF_SLO
+
     def error(self, policy: str, metric: str) -> float:
         """The median over the loads of the relative error of the prediction."""
         return float(np.median(self.errors(policy, metric)))
@@ -87,7 +94,14 @@ class SideBySide:
         pairs = zip(
             self.predicted.estimates.values[policy], self.measured.estimates.values[policy], strict=True
         )
-        return [predicted[metric] / measured[metric] - 1 for predicted, measured in pairs]
+        return [_relative(predicted[metric], measured[metric]) for predicted, measured in pairs]
+
+
+def _relative(predicted: float, measured: float) -> float:
+    """The error of a prediction; nan where nothing was measured but something predicted."""
+    if predicted == measured:
+        return 0.0
+    return predicted / measured - 1 if measured else nan
 
 
 class Study:

@@ -16,7 +16,7 @@ from batchwright.cost import CostModel, Hosted, Roofline, stretch_of
 from batchwright.engines.live import Synchronous
 from batchwright.figures import amount, seconds
 from batchwright.limits import Limits
-from batchwright.measured.calibration import at_once
+from batchwright.measured.calibration import BURST, at_once
 from batchwright.measured.step_time import StepTime
 from batchwright.policies import Static, Vllm
 from batchwright.simulator import Simulator
@@ -47,7 +47,7 @@ class Gain:
 
 
 def gain(cost: CostModel, load: Workload, limits: Limits) -> Gain:
-    """Of all requests of `load`, at once."""
+    """Of a burst of `load`'s requests, four for each seat."""
     static = _wall(Static(limits.max_num_seqs, padded=False), cost, load, limits)
     stretch = stretch_of(cost)
     return Gain(
@@ -68,17 +68,17 @@ def cpu_paragraph(cost: StepTime, load: Workload, limits: Limits) -> str:
     return (
         f"{start}: a step of {rows} decodes takes {amount(here.dearer)} times as long as a step of one "
         f"({seconds(here.full)} against {seconds(here.one)}), so a slot that static batching leaves empty "
-        f"{slot}, and a burst of these {len(load):,} requests has {amount(here.gain)} times the throughput "
-        f"under continuous batching that it has under static batching without padding. With the step times "
-        f"of {MODEL} on one {GPU} (roofline) a step of {rows} takes {amount(gpu.dearer)} times as long as a "
-        f"step of one, an empty slot costs as much as a full one, and the same burst has "
-        f"{amount(gpu.gain)} times the throughput."
+        f"{slot}, and a burst of {BURST * rows:,} of these requests has {amount(here.gain)} times the "
+        "throughput under continuous batching that it has under static batching without padding. "
+        f"With the step times of {MODEL} on one {GPU} (roofline) a step of {rows} takes "
+        f"{amount(gpu.dearer)} times as long as a step of one, an empty slot costs as much as a full one, "
+        f"and the same burst has {amount(gpu.gain)} times the throughput."
     )
 
 
 def _wall(policy: Policy | Begins, cost: CostModel, load: Workload, limits: Limits) -> float:
     simulator = Simulator(Synchronous(policy), cost, limits)
-    simulator.run(at_once(load, len(load)))
+    simulator.run(at_once(load, BURST * limits.max_num_seqs))
     return simulator.now
 
 
