@@ -30,7 +30,7 @@ from batchwright.server.worker import Outcome, Worker
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LINGER: Final = 5  # seconds that clients have to take their last bytes
-SWITCH: Final = 5e-4  # seconds after which the engine's thread gets Python back from the loop
+SWITCH: Final = 1e-4  # seconds after which the engine's thread gets Python back from the loop
 
 
 @dataclass(frozen=True, kw_only=True)
