@@ -1,14 +1,17 @@
-# make demo    an article's claim computed again, then three policies compared
+# make demo    an article's claim computed again, three policies compared, and measured here on a real model
 # make test    lint, types, tests; then the tests again on the compiled core
 # make bench   speed ratios (some minutes)
+# make test-clients   openai, guidellm and aiperf against the server, each in its own environment
+# make test-vllm      the policies inside vLLM, and its scheduler against ours (3.4 GB of packages)
 # make docs    the documentation, into site/
 # make clean   remove all that was built
 #
 # Needs Python 3.11 or later with venv; `make test` also needs a C compiler and Python's
-# headers, unless COMPILED=0.
+# headers, unless COMPILED=0.  LIVE=0 leaves out the real model (190 MB of packages).
 
 PYTHON ?= python3
 COMPILED ?= 1
+LIVE ?= 1
 BENCH ?=
 
 SOURCES := $(shell find src -name '*.py' -o -name py.typed)
@@ -22,6 +25,11 @@ demo: .venv/installed
 	@.venv/bin/batchwright article --short --seeds 50
 	@echo
 	@.venv/bin/batchwright compare chat --policies static,dynamic,continuous --repeat 10
+	@echo
+	@if [ '$(LIVE)' = 0 ]; then echo "LIVE=0: not measured on a real model"; \
+	elif $(MAKE) --no-print-directory --silent .venv/model; then \
+	.venv/bin/batchwright live $(DEMO_LOAD); \
+	else echo "The engine or its model could not be installed here (see above), so this was simulation alone."; fi
 
 # One after the other, whatever -j says: the last output is pytest's summary.
 ifeq ($(COMPILED),1)
@@ -75,9 +83,23 @@ clean:
 	.venv/bin/python $(PIP) install -e .
 	@touch $@
 
+.venv/live: .venv/installed
+	.venv/bin/python $(PIP) install -e '.[live]'
+	@touch $@
+
+.venv/model: .venv/live
+	.venv/bin/batchwright model get
+	@touch $@
+
+ifeq ($(LIVE),0)
 .venv/test: .venv/installed
 	.venv/bin/python $(PIP) install -e '.[test]'
 	@touch $@
+else
+.venv/test: .venv/model
+	.venv/bin/python $(PIP) install -e '.[test,live,llamacpp]'
+	@touch $@
+endif
 
 .venv/docs: .venv/installed
 	.venv/bin/python $(PIP) install -e '.[docs]'

@@ -1,6 +1,7 @@
 """llama.cpp as an engine: a sequence's tokens do not depend on its steps, its slot or its company.
 
-Needs a llama.cpp library and a GGUF with quantised weights, named by BATCHWRIGHT_GGUF.
+Needs a llama.cpp library and a GGUF with quantised weights: that of `batchwright model get`, or
+the file that BATCHWRIGHT_GGUF names.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ import _ctypes
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import CFUNCTYPE, c_bool, c_void_p
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from batchwright import Limits, Request
+from batchwright.checkpoint.places import locate
+from batchwright.cli.model import cache_folder
 from batchwright.engines import libllama
 from batchwright.engines.libllama import open_library
 from batchwright.engines.live import Live
@@ -38,9 +43,13 @@ def gguf() -> Path:
         open_library()
     except EngineError as error:
         pytest.skip(str(error))
-    if "BATCHWRIGHT_GGUF" not in os.environ:
-        pytest.skip("no model: BATCHWRIGHT_GGUF names none")
-    return Path(os.environ["BATCHWRIGHT_GGUF"])
+    given, cache = os.environ.get("BATCHWRIGHT_GGUF"), os.environ.get("BATCHWRIGHT_CACHE")
+    if given:
+        return Path(given)
+    source = locate(None, cache_folder(Path(cache) if cache else None))
+    if source.gguf is None or not source.has_gguf:
+        pytest.skip(f"no model: `{source.command}` gets one, or BATCHWRIGHT_GGUF names one")
+    return source.gguf
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +213,43 @@ def test_what_a_failed_step_has_added_is_gone(engine: LlamaCpp, alone: dict[int,
     assert s.tokens == alone[45]
 
 
+def test_a_step_that_fails_half_way_can_be_run_again(engine: LlamaCpp, alone: dict[int, list[int]]) -> None:
+    """llama.cpp keeps the passes before the one that failed."""
+    s, ended = sequence(70), sequence(3)
+    engine.run(work((ended, 0, 3)))
+    with failing_after(engine, passes=1.5), pytest.raises(EngineError, match=r"failed \(2\)"):
+        engine.run(work((s, 0, 70), (ended, 100, 1)))
+    advance(engine, work((s, 0, 70), (ended, 101, 1)))
+    while len(s.tokens) < OUTPUT:
+        advance(engine, work((s, end(s) - 1, 1)))
+    engine.run(work(released=(s, ended)))
+    assert s.tokens == alone[70]
+
+
+@contextmanager
+def failing_after(engine: LlamaCpp, passes: float) -> Iterator[None]:
+    """llama.cpp asks before each operation whether to give up; here it is told so in the midst of a pass."""
+    asked, most = 0, float("inf")
+
+    @CFUNCTYPE(c_bool, c_void_p)
+    def gives_up(_: object) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > most
+
+    set_callback = engine.library.calls.llama_set_abort_callback
+    set_callback.argtypes = [c_void_p, c_void_p, c_void_p]
+    set_callback(engine._context, gives_up, None)
+    one = sequence(3)
+    engine.run(work((one, 0, 3)))
+    engine.run(work(released=(one,)))
+    asked, most = 0, passes * asked
+    try:
+        yield
+    finally:
+        set_callback(engine._context, None, None)
+
+
 def test_more_sequences_than_slots_is_an_error_and_the_rest_can_run(
     engine: LlamaCpp, alone: dict[int, list[int]]
 ) -> None:
@@ -348,6 +394,19 @@ def test_a_source_that_cannot_be_requantised_leaves_no_file(tmp_path: Path) -> N
     with pytest.raises(EngineError, match=r"could not requantise it: \w+"):
         requantized(source, "q8_0")
     assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(
+    gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    source = tmp_path / "model.gguf"
+    source.symlink_to(gguf.resolve())
+    monkeypatch.setattr("tempfile.TemporaryDirectory", refuse)
+    with pytest.raises(InputError, match=r"q8_0.gguf: cannot be written \(Permission denied\)"):
+        requantized(source, "q8_0")
 
 
 def test_an_unknown_format_suggests_the_nearest() -> None:

@@ -258,7 +258,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("num_kv_blocks", [12, NUM_BLOCKS])
+@pytest.mark.parametrize("num_kv_blocks", [13, NUM_BLOCKS])
 def test_under_every_policy_each_output_is_the_one_alone(
     exact: OpenVino, references: list[tuple[list[int], list[int]]], name: str, num_kv_blocks: int
 ) -> None:

@@ -25,14 +25,15 @@ def locked(folder: Path, report: Report) -> Iterator[None]:
     need("filelock")
     from filelock import FileLock, Timeout
 
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+        folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(blocking=False)
         except Timeout:
             report("waits for another run", 0.0)
             lock.acquire()
+        folder.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); give another --cache") from None
     try:
@@ -40,6 +41,8 @@ def locked(folder: Path, report: Report) -> Iterator[None]:
             shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
+        if not any(folder.iterdir()):
+            folder.rmdir()
         lock.release()
 
 

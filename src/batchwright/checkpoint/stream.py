@@ -10,6 +10,8 @@ from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+from batchwright.errors import InputError
+
 _Utf8: Final = getincrementaldecoder("utf-8")
 _LONGEST: Final = 4  # bytes of a character, so at most as many tokens before it is whole
 
@@ -58,12 +60,14 @@ class StopStrings:
     """Text up to the first stop string: the one that is whole first, or the longest of those.
 
     `matched` is that string, once it was met; all after it is dropped.  How the text is cut into pieces
-    makes no difference.
+    makes no difference.  Raises InputError on an empty one.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
+        if "" in stops:
+            raise InputError("a stop string is empty, which every text begins with; leave it out")
         self.matched: str | None = None
-        self._stops = [stop for stop in stops if stop]
+        self._stops = list(stops)
         self._starts = {stop[:length] for stop in self._stops for length in range(1, len(stop))}
         self._longest = max(map(len, self._stops), default=0)
         self._held = ""  # may begin a stop string

@@ -44,12 +44,22 @@ class Tokenizer:
             self._fast = Fast.from_file(str(file))
         except Exception as error:  # the library raises nothing more precise
             raise InputError(f"{file}: cannot be read ({error}); fetch it again") from None
+        self._fast.no_truncation()
+        self._fast.no_padding()
         self._config = read_json(folder / "tokenizer_config.json")
         self.vocab_size: int = self._fast.get_vocab_size()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The ids of `text`; with what the model wants around it (BOS), but never two BOS."""
-        ids: list[int] = self._fast.encode(text, add_special_tokens=add_special_tokens).ids
+        """The ids of `text`; with what the model wants around it (BOS), but never two BOS.
+
+        Raises InputError if `text` is no Unicode: JSON may hold half of a surrogate pair.
+        """
+        try:
+            ids: list[int] = self._fast.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError:  # what the library calls it
+            raise InputError(
+                "the text has half of a surrogate pair, which is no character; correct it"
+            ) from None
         is_double = add_special_tokens and self._added_bos and ids[:2] == self._added_bos * 2
         return ids[1:] if is_double else ids
 

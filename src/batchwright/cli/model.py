@@ -12,7 +12,7 @@ from typer import Option
 from batchwright.errors import InputError
 
 if TYPE_CHECKING:
-    from batchwright.checkpoint.find import Source
+    from batchwright.checkpoint.places import Source
 
 model: Final = typer.Typer(help="Get a real model, for live runs.", rich_markup_mode=None)
 CachePath = Annotated[
@@ -50,7 +50,7 @@ def get(
 @model.command("show")
 def show(*, path: ModelPath = None, cache: CachePath = None, json: _Json = False) -> None:
     """Print where the parts of a model are."""
-    from batchwright.checkpoint.find import locate
+    from batchwright.checkpoint.places import locate
 
     source = locate(path, cache_folder(cache))
     if not source.has_tokenizer:
@@ -72,7 +72,7 @@ def _silent(name: str, share: float) -> None:
 def _show(source: Source, facts: dict[str, Any], as_json: bool) -> None:
     from json import dumps
 
-    from batchwright.checkpoint.find import checkpoint
+    from batchwright.checkpoint.places import checkpoint
 
     found = checkpoint(source)
     parts = {"gguf": found.gguf, "ir": found.ir, "tokenizer_dir": found.tokenizer_dir}

@@ -22,6 +22,7 @@ class Engine(Protocol):
     def run(self, work: Work) -> list[int]:
         """Run one step; the sampled token ids, one for each of `work.sampled`, in that order.
 
+        What was `released` is free before the step begins; a step without rows does no more than that.
         Raises whatever went wrong: the requests of the step fail then, and the next step may run.
         """
 

@@ -102,6 +102,7 @@ class Live(Driver):
                 if s.error is not None:
                     raise s.error
             self.ended.clear()
+        self.flush()
 
     def step(self) -> bool:
         """Run the coming step; False if there is none before the next event.
@@ -143,6 +144,15 @@ class Live(Driver):
     def alarm(self) -> float:
         """The next event that is known, in seconds; never, if there is none."""
         return self._alarm
+
+    def flush(self) -> None:
+        """Tell the engine at once who has lost its KV, not with the next step."""
+        self._collect_left()
+        if self._work.released:
+            self._work.clear()
+            self._are_listed = False
+            self.engine.run(self._work)
+            self._work.released.clear()
 
     @property
     def num_computed(self) -> int:
@@ -232,12 +242,14 @@ class Live(Driver):
             self._was_idle = False
             b.log.jump(b.tick_count, b.now)
         self._compose()
-        try:
-            tokens = self.engine.run(work) if work.rows else []
-        except Exception as error:
-            self._fail_step(error)
-            return
-        work.released.clear()
+        tokens: list[int] = []
+        if work.rows:  # else requests are held or preempted, and nothing else
+            try:
+                tokens = self.engine.run(work)
+            except Exception as error:
+                self._fail_step(error)
+                return
+            work.released.clear()
         b.now = self.engine.now()
         b.tick(1)
         free = b.blocks.free
@@ -341,8 +353,11 @@ class Live(Driver):
             elif r.state == PADDED:
                 padded.append(self._sequences[r])
         for s in padded:  # writes over its last block when there is no room behind it
-            room = len(s.table) * b.blocks.block_size
-            self._work.add(s, min(b.clock + s.request.shift, room - 1), [], 1, False)
+            r = s.request
+            room = max(len(s.table), r.reserved) * b.blocks.block_size
+            past = min(b.clock + r.shift, room - 1)
+            self.blocks.extend(r, past + 1)
+            self._work.add(s, past, [], 1, False)
 
     def _add_decode(self, s: Sequence, past: int) -> None:
         self.blocks.extend(s.request, past + 1)

@@ -215,10 +215,13 @@ def requantized(
     if target.exists() and target.stat().st_mtime >= source.stat().st_mtime:
         return target
     opened = open_library(library)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=source.parent) as folder:
-        part = Path(folder) / target.name
-        opened.quantize(source, part, FILE_TYPES[weights], threads or default_threads())
-        part.replace(target)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=source.parent) as folder:
+            part = Path(folder) / target.name
+            opened.quantize(source, part, FILE_TYPES[weights], threads or default_threads())
+            part.replace(target)
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written ({error.strerror}); copy the GGUF elsewhere") from None
     return target
 
 

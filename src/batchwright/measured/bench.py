@@ -55,6 +55,7 @@ class Bench:
             live.ended.clear()
             if ended is not None:
                 ended(count)
+        live.flush()
         return live, recorder.samples
 
     def _sequence(self, r: Request) -> Sequence:

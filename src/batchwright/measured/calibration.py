@@ -32,6 +32,7 @@ from batchwright.workload import Workload
 
 PASSES: Final = 2  # over all shapes, so that a slow second of the machine is not taken for a slow shape
 SLOW: Final = 2.0  # seconds of a step; larger ones are not calibrated but extrapolated
+IDLE: Final = 0.2  # CPUs; an engine that uses fewer computes elsewhere, or not at all
 BURST: Final = 4  # times max_num_seqs: requests of the burst,
 LONGEST_BURST: Final = 15.0  # and seconds that it may take
 ROUGH: Final = Linear(base=0.005, prefill=0.0005, decode=0.001, context=3e-6)  # before anything is measured
@@ -60,6 +61,11 @@ class Calibration:
     burst_total: float
     cpus: float
     probe: list[float]
+
+    @property
+    def is_here(self) -> bool:
+        """Does the engine compute in this process?"""
+        return self.cpus > IDLE
 
 
 def calibrate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import inf, nextafter
 
 from batchwright.engines.engine import Engine
 from batchwright.engines.work import Work
@@ -27,10 +28,13 @@ class Recorder:
         return self.engine.now() - self._start
 
     def sleep(self, until: float) -> None:
-        self.engine.sleep(until + self._start)
+        self.engine.sleep(nextafter(until + self._start, inf))  # so that rounding never ends it early
         self._since = self.now()
 
     def run(self, work: Work) -> list[int]:
+        return self._timed(work) if work.rows else self.engine.run(work)
+
+    def _timed(self, work: Work) -> list[int]:
         step, begun = Step(), time.process_time()
         work.measure(step)
         tokens = self.engine.run(work)

@@ -43,8 +43,13 @@ def _error(found: SideBySide, name: str, metric: str) -> str:
     errors = found.errors(name, metric)
     if isnan(median := found.error(name, metric)):
         return NOT_APPLICABLE
-    spread = f" ({min(errors):+.1%} to {max(errors):+.1%})" if len(errors) > 1 else ""
-    return f"{median:+.1%}{spread}"
+    spread = f" ({_signed(min(errors))} to {_signed(max(errors))})" if len(errors) > 1 else ""
+    return f"{_signed(median)}{spread}"
+
+
+def _signed(error: float) -> str:
+    """`+1.2%`; what rounds to 0 has no minus."""
+    return f"{round(error, 3) + 0.0:+.1%}"
 
 
 def remarks(found: SideBySide) -> Iterator[str]:
@@ -54,7 +59,7 @@ def remarks(found: SideBySide) -> Iterator[str]:
         yield f"means of {loads} loads, ± half of the 95 % interval; errors: median, least to greatest"
     yield "error = predicted / measured - 1; all requests count, none is left out as warm-up"
     for name, cells in found.cells.items():
-        yield f"{name}: {_drift(cells)}; the model's time of the run's own steps {_step_error(cells)}"
+        yield f"{name}: {_drift(cells)}{_cpus(found, cells)}; step times {_step_error(cells)}"
     for name, cells in found.cells.items():
         if any(cell.has_drifted for cell in cells):
             yield (
@@ -64,15 +69,21 @@ def remarks(found: SideBySide) -> Iterator[str]:
 
 
 def _drift(cells: list[Cell]) -> str:
-    drifts = ", ".join(f"{cell.drift:+.1%}" for cell in cells)
+    drifts = ", ".join(_signed(cell.drift) for cell in cells)
     repeats = sum(cell.attempts - 1 for cell in cells)
     again = f" after {count(repeats)} repeated run{'s' if repeats > 1 else ''}" if repeats else ""
-    cpus = ", ".join(f"{cell.cpus:.2f}" for cell in cells)
-    return f"the machine drifted by {drifts}{again}, the engine had {cpus} CPUs"
+    return f"the machine drifted by {drifts}{again}"
+
+
+def _cpus(found: SideBySide, cells: list[Cell]) -> str:
+    """What the engine had of the machine, if it computes here."""
+    if not found.calibrations[-1].is_here:
+        return ""
+    return f", the engine had {', '.join(f'{cell.cpus:.2f}' for cell in cells)} CPUs"
 
 
 def _step_error(cells: list[Cell]) -> str:
-    return "errs by " + ", ".join(f"{cell.step_error:+.1%}" for cell in cells)
+    return "err by " + ", ".join(_signed(cell.step_error) for cell in cells)
 
 
 def calibration_lines(found: Calibration) -> Iterator[str]:
@@ -83,9 +94,10 @@ def calibration_lines(found: Calibration) -> Iterator[str]:
     )
     yield (
         f"held out: of the burst, which the small loads' model had not seen, a step errs by "
-        f"{found.burst_error:.1%}, the whole by {found.burst_total:+.1%}"
+        f"{found.burst_error:.1%}, the whole by {_signed(found.burst_total)}"
     )
-    yield f"the engine had {found.cpus:.2f} CPUs meanwhile"
+    if found.is_here:
+        yield f"the engine had {found.cpus:.2f} CPUs meanwhile"
     model = found.step_time
     rows = [int(knot) for knot in model.head.knots if knot >= 1]
     steps = ", ".join(f"{rows_} {seconds(model.decode_seconds(rows_, 128))}" for rows_ in rows)

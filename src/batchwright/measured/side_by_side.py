@@ -31,7 +31,6 @@ from batchwright.workload import Workload
 
 MOST_DRIFT: Final = 0.03  # relative; a run beyond it is repeated,
 ATTEMPTS: Final = 3  # so often at most
-IDLE: Final = 0.2  # CPUs; an engine that uses fewer computes elsewhere
 METRICS: Final = {  # what is printed, and its title
     "duration_s": "wall",
     "output_throughput": "output tokens/s",
@@ -168,7 +167,7 @@ class Study:
             measured=measured,
             drift=drift(self.bench, calibration),
             attempts=attempt,
-            contention=calibration.cpus / samples.cpus - 1 if calibration.cpus > IDLE else 0.0,
+            contention=calibration.cpus / samples.cpus - 1 if calibration.is_here else 0.0,
             cpus=samples.cpus,
             step_error=samples.total_error(cost),
         )

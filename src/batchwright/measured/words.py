@@ -62,14 +62,17 @@ def cpu_paragraph(cost: StepTime, load: Workload, limits: Limits) -> str:
     here = gain(cost, load, limits)
     gpu = gain(Hosted(Roofline(GPU, MODEL)), load, limits)
     rows = limits.max_num_seqs
+    is_bound = here.gain - 1 < (gpu.gain - 1) / 2
+    start = "What this machine cannot show" if is_bound else "What this machine shows"
+    slot = "costs little" if is_bound else "costs much of what a full one does"
     return (
-        f"What this machine cannot show: here a step of {rows} decodes takes {amount(here.dearer)} times as "
-        f"long as a step of one ({seconds(here.full)} against {seconds(here.one)}), so a slot that static "
-        f"batching leaves empty costs little, and a burst of these {len(load):,} requests has "
-        f"{amount(here.gain)} times the throughput under continuous batching that it has under static "
-        f"batching without padding. With the step times of {MODEL} on one {GPU} (roofline) a step of {rows} "
-        f"takes {amount(gpu.dearer)} times as long as a step of one, an empty slot costs as much as a full "
-        f"one, and the same policies on the same burst differ by {amount(gpu.gain)} times."
+        f"{start}: a step of {rows} decodes takes {amount(here.dearer)} times as long as a step of one "
+        f"({seconds(here.full)} against {seconds(here.one)}), so a slot that static batching leaves empty "
+        f"{slot}, and a burst of these {len(load):,} requests has {amount(here.gain)} times the throughput "
+        f"under continuous batching that it has under static batching without padding. With the step times "
+        f"of {MODEL} on one {GPU} (roofline) a step of {rows} takes {amount(gpu.dearer)} times as long as a "
+        f"step of one, an empty slot costs as much as a full one, and the same burst has "
+        f"{amount(gpu.gain)} times the throughput."
     )
 
 

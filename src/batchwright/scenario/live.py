@@ -53,11 +53,12 @@ class LiveScenario:
 
     def limits(self, capacity: Capacity, max_model_len: int) -> Limits:
         """Those of the runs.  Raises LimitError on more than the engine has."""
+        given, own = self.scenario.block_size, capacity.block_size
         found = Limits(
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_model_len=max_model_len,
-            block_size=capacity.block_size or self.scenario.block_size,
+            block_size=given if own is None or given != Limits.block_size else own,
             num_kv_blocks=usable_blocks(self.scenario),
             enable_prefix_caching=self.scenario.enable_prefix_caching,
         )
