@@ -17,6 +17,7 @@ from batchwright.server.refusal import Refusal
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
+Stop = Annotated[str, Meta(max_length=500)]
 
 
 class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +32,7 @@ class Body(Struct, kw_only=True):
 
     model: str | None = None
     max_tokens: Positive | None = None
-    stop: str | list[str] = []
+    stop: Stop | Annotated[list[Stop], Meta(max_length=32)] = []
     stop_token_ids: list[int] = []
     ignore_eos: bool = False
     min_tokens: Natural = 0
