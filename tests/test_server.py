@@ -201,6 +201,11 @@ def test_what_is_not_supported_is_refused_by_name(server: Served, path: str, nam
     assert status == 400 and error["param"] == name and error["message"].startswith(name)
 
 
+def test_no_logprobs_is_not_the_same_as_logprobs_of_no_others(server: Served) -> None:
+    assert server.refused("/v1/completions", {"prompt": "a", "logprobs": 0})[0] == 400
+    assert server.complete(logprobs=False, max_tokens=1)
+
+
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_what_asks_for_nothing_special_is_taken(server: Served, path: str) -> None:
     body = {"prompt": "Hello"} if path == "/v1/completions" else dict(CHAT)

@@ -147,7 +147,7 @@ def _check_neutral(name: str, value: Any, known: list[str]) -> None:
         raise Refusal(
             400, f"unknown parameter {said}{nearest(name[:80], [*known, *NEUTRAL])}", param=name[:80]
         )
-    if value in NEUTRAL[name]:
+    if any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in NEUTRAL[name]):
         return
     only = " or ".join(repr(item) for item in NEUTRAL[name])
     advice = f"leave it out or give {only}" if only else "leave it out"
