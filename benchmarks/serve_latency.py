@@ -4,7 +4,8 @@
 
 Both serve `--streams` requests that come at once, greedy, each to its last token.  The time per token of
 a request is (last - first) / (tokens - 1): on the engine's clock for the driver, as the client sees it for
-the server, which is a process of its own.  The rounds alternate; the ratio is that of their medians.
+the server, which is a process of its own.  Driver and server take turns; what is told is the median of the
+ratios of neighbours, so that a machine that is busy with something else disturbs it less.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import re
 import subprocess
 import sys
 import time
+from os import cpu_count, getloadavg
+from pathlib import Path
 from random import Random
 from statistics import fmean, median
 
-from batchwright.cli.serve import Model, driver, model_of, policy_of_flags
+from batchwright.cli.serve import driver, model_of, policy_of_flags
 from batchwright.cli.serve_flags import ServeFlags
+from batchwright.engines.live import Live
 from batchwright.engines.sequence import Sequence
 from batchwright.request import Request
 
@@ -31,17 +35,16 @@ def prompts(args: argparse.Namespace, round: int) -> list[list[int]]:
     return [[random.randrange(33, 126) for _ in range(args.prompt)] for _ in range(args.streams)]
 
 
-def bare(flags: ServeFlags, model: Model, args: argparse.Namespace, round: int) -> float:
+def bare(live: Live, args: argparse.Namespace, round: int) -> float:
     """Mean time per token on the driver alone."""
-    live, _ = driver(flags, policy_of_flags(flags), model.loading)
     now = live.engine.now()
     for id, ids in enumerate(prompts(args, round)):
-        live.add(Sequence(Request(id, now, len(ids), args.output), ids))
-    live.drain()
+        live.add(Sequence(Request(round << 20 | id, now, len(ids), args.output), ids))
     times: dict[Sequence, list[float]] = {}
     while live.step() or live.wait():
         for s in live.sampled:
             times.setdefault(s, []).append(live.now)
+    live.ended.clear()
     return fmean((seen[-1] - seen[0]) / (len(seen) - 1) for seen in times.values())
 
 
@@ -79,15 +82,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--engine", default="mock")
     parser.add_argument("--mock-cost", default="linear(base=0.006, prefill=0.0001, decode=0.0002)")
+    parser.add_argument("--cache", type=Path, help="of models, as of batchwright serve")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--max-num-seqs", type=int, default=200)
     args = parser.parse_args()
     cost = args.mock_cost if args.engine == "mock" else None
     flags = ServeFlags(
-        engine=args.engine, mock_cost=cost, max_num_seqs=args.max_num_seqs, max_model_len=1024, port=0
+        engine=args.engine,
+        cache=args.cache,
+        mock_cost=cost,
+        threads=args.threads,
+        max_num_seqs=args.max_num_seqs,
+        max_model_len=1024,
     )
     command = [sys.executable, "-m", "batchwright", "serve", "--engine", args.engine, "--port", "0"]
     command += ["--max-num-seqs", str(args.max_num_seqs), "--max-model-len", "1024"]
-    command += ["--mock-cost", cost] if cost else []
+    command += ["--cache", str(args.cache)] if args.cache else []
+    command += ["--threads", str(args.threads), *(["--mock-cost", cost] if cost else [])]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         compare(server, flags, args)
@@ -105,14 +116,15 @@ def compare(server: subprocess.Popen[str], flags: ServeFlags, args: argparse.Nam
         if line == "ready\n":
             break
     model = model_of(flags)
-    alone, served = [], []
+    live, _ = driver(flags, policy_of_flags(flags), model.loading)
+    ratios = []
     for round in range(args.rounds + 1):
-        a, b = bare(flags, model, args, round), asyncio.run(over_http(port, args, round))
+        a, b = bare(live, args, round), asyncio.run(over_http(port, args, round))
         print(f"round {round}: driver {a * 1e3:.2f} ms, server {b * 1e3:.2f} ms a token, ratio {b / a:.3f}")
         if round > 0:  # the first one warms up
-            alone.append(a)
-            served.append(b)
-    print(f"ratio of medians {median(served) / median(alone):.3f}, at {args.streams} streams")
+            ratios.append(b / a)
+    print(f"load average {getloadavg()[0]:.1f} on {cpu_count()} CPUs")
+    print(f"median of ratios {median(ratios):.3f}, at {args.streams} streams")
 
 
 if __name__ == "__main__":

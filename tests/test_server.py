@@ -17,6 +17,7 @@ for module in ("starlette", "uvicorn", "prometheus_client", "httpx"):
 from batchwright import Batch, Limits, Linear
 from batchwright.engines.mock import Mock
 from batchwright.engines.work import Work
+from batchwright.server import worker
 from batchwright.server.desk import Patience
 from batchwright.server.nonsense import EOS, Nonsense
 from serving import FAST, NONSENSE, SIZES, Served, alone, events, listen, mock, served, text_of, wait_until
@@ -200,6 +201,11 @@ def test_what_is_not_supported_is_refused_by_name(server: Served, path: str, nam
     assert status == 400 and error["param"] == name and error["message"].startswith(name)
 
 
+def test_no_logprobs_is_not_the_same_as_logprobs_of_no_others(server: Served) -> None:
+    assert server.refused("/v1/completions", {"prompt": "a", "logprobs": 0})[0] == 400
+    assert server.complete(logprobs=False, max_tokens=1)
+
+
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_what_asks_for_nothing_special_is_taken(server: Served, path: str) -> None:
     body = {"prompt": "Hello"} if path == "/v1/completions" else dict(CHAT)
@@ -227,6 +233,8 @@ def test_what_asks_for_nothing_special_is_taken(server: Served, path: str) -> No
         ({"prompt": "a", "min_tokens": 20, "max_tokens": 10}, "min_tokens"),
         ({"prompt": "a", "seed": 1 << 70}, "seed"),
         ({"prompt": "a", "stop": 5}, "stop"),
+        ({"prompt": "a", "stop": "x" * 501}, "stop"),
+        ({"prompt": "a", "stop": ["x"] * 33}, "stop"),
         ({"prompt": "a", "stop_token_ids": [10**9]}, "stop_token_ids"),
         ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
         ({"prompt": "a", "stream": True, "stream_options": {"usage": True}}, "stream_options"),
@@ -460,6 +468,51 @@ def test_a_policy_that_raises_fails_all_requests_with_500_and_the_server_lives(e
         reply = server.post("/v1/completions", {"prompt": "Hello"})
         assert reply.status_code == 500 and "secret" not in reply.text
         assert server.complete(max_tokens=6)["choices"][0]["text"] == text_of(HELLO, alone(HELLO, 6))
+
+
+class Refusing:
+    """A policy that raises when it is asked, and then cannot begin again."""
+
+    begins = 0
+
+    def begin(self, batch: Batch) -> Any:
+        self.begins += 1
+        if self.begins > 1:
+            raise RuntimeError("no second time")
+
+        def policy(b: Batch) -> None:
+            raise RuntimeError("secret")
+
+        return policy
+
+
+def test_a_policy_that_cannot_begin_again_ends_the_server_and_answers_all() -> None:
+    with pytest.raises(AssertionError, match="no second time"), served(Refusing()) as server:
+        reply = server.post("/v1/completions", {"prompt": "Hello"})
+        assert reply.status_code == 500 and "secret" not in reply.text
+
+
+def test_an_empty_batch_that_lost_a_block_begins_anew(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "QUIET", 0.05)
+    with served() as server:
+        server.complete(max_tokens=2)
+        server.until(lambda: server.live.batch.num_running == 0)
+        lost = server.live.blocks
+        lost.take(1)
+        server.complete(max_tokens=2)
+        server.until(lambda: server.live.blocks is not lost)
+        assert "begins anew" in caplog.text
+        assert server.complete(max_tokens=6)["choices"][0]["text"] == text_of(HELLO, alone(HELLO, 6))
+
+
+def test_a_log_that_is_forgotten_while_requests_run_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "KEPT", 7)
+    with served() as server:
+        found = server.complete(max_tokens=60)["choices"][0]
+        assert found["text"] == text_of(HELLO, alone(HELLO, 60))
+        assert server.live.batch.tick_count >= 30 and len(server.live.log.steps) <= 8
 
 
 # --- policies -------------------------------------------------------------------------------

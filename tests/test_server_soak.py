@@ -55,7 +55,7 @@ async def one(server: Served, random: Random, statuses: list[int]) -> None:
 
 
 def soak(policy: str, streams: int, rounds: int, seed: int) -> None:
-    cost = Linear(base=3e-4, prefill=2e-6, decode=5e-6)
+    cost = Linear(base=3e-3, prefill=2e-6, decode=5e-6)
     with served(policy, engine=mock(TIGHT, cost), limits=TIGHT) as server:
 
         async def round_of(number: int) -> list[int]:

@@ -24,6 +24,7 @@ POLICY: Final = "vllm"
 MAX_NUM_SEQS: Final = 64
 MAX_MODEL_LEN: Final = 8192  # tokens, of the mock engine
 KV_TOKENS: Final = 131072  # for which there is KV memory, unless the user says otherwise
+SLOT_BLOCK: Final = 16  # tokens in which slots are counted, where an engine has no blocks
 LAST_PORT: Final = 65535
 NEEDED: Final = ("starlette", "uvicorn", "prometheus_client")
 
@@ -142,7 +143,7 @@ def _loading(given: ServeFlags, chosen: ReadyEngine, vocab_size: int) -> Loading
     from batchwright.engines.choose import MOCK_COST, Loading
 
     found, blocks = chosen.checkpoint, given.num_gpu_blocks_override
-    longest = given.max_model_len if given.max_model_len is not None else chosen.longest or MAX_MODEL_LEN
+    longest = _max_model_len(given, chosen.longest)
     return Loading(
         ir=None if found is None else found.ir,
         gguf=None if found is None else found.gguf,
@@ -155,6 +156,14 @@ def _loading(given: ServeFlags, chosen: ReadyEngine, vocab_size: int) -> Loading
         cost=MOCK_COST if given.mock_cost is None else cost(given.mock_cost),
         vocab_size=vocab_size,
     )
+
+
+def _max_model_len(given: ServeFlags, most: int | None) -> int:
+    """What is given, or what the model allows.  Raises InputError on more than that."""
+    asked = given.max_model_len
+    if asked is not None and most is not None and asked > most:
+        raise InputError(f"--max-model-len is {asked}, but the model allows {most}; lower it")
+    return asked if asked is not None else most or MAX_MODEL_LEN
 
 
 def _max_num_seqs(given: ServeFlags, longest: int) -> int:
@@ -171,13 +180,15 @@ def driver(given: ServeFlags, policy: Any, loading: Loading) -> tuple[Live, str]
 
     loaded = load_engine(given.engine, loading)
     capacity = loaded.engine.capacity
+    size = capacity.block_size or SLOT_BLOCK
+    slots = loading.max_num_seqs * -(-loading.max_model_len // size)
     limits = capacity.settle(
         Limits(
             max_num_seqs=loading.max_num_seqs,
             max_num_batched_tokens=given.max_num_batched_tokens,
-            max_model_len=capacity.max_model_len,
-            block_size=capacity.block_size or 16,
-            num_kv_blocks=capacity.num_kv_blocks,
+            max_model_len=loading.max_model_len,
+            block_size=size,
+            num_kv_blocks=capacity.num_kv_blocks or slots,
             enable_prefix_caching=given.enable_prefix_caching,
         )
     )

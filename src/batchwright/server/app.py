@@ -89,11 +89,11 @@ class Site:
 
     async def completions(self, request: Request) -> Answering:
         """OpenAI's text completions."""
-        return await self._answer(request, self._open().reader.completion, Completion())
+        return await self._answer(request, Reader.completion, Completion())
 
     async def chat(self, request: Request) -> Answering:
         """OpenAI's chat completions."""
-        return await self._answer(request, self._open().reader.chat, Chat())
+        return await self._answer(request, Reader.chat, Chat())
 
     # --- inside ---------------------------------------------------------------
 
@@ -121,13 +121,18 @@ class Site:
             "max_model_len": limits.longest,
         }
 
-    async def _answer(self, request: Request, understand: Callable[[bytes], Asked], form: Form) -> Answering:
+    async def _answer(
+        self, request: Request, understand: Callable[[Reader, bytes], Asked], form: Form
+    ) -> Answering:
+        service = self._open()
         body = await self._body(request)
-        large = len(body) > LARGE
-        asked = await asyncio.to_thread(understand, body) if large else understand(body)
+        if len(body) > LARGE:
+            asked = await asyncio.to_thread(understand, service.reader, body)
+        else:
+            asked = understand(service.reader, body)
         if self._logs:
             LOG.info("%s %s", form.id, body.decode(errors="replace"))
-        answer = self._open().desk.open(asked)
+        answer = service.desk.open(asked)
         replies = Replies(
             form=form,
             model=self._name,
@@ -135,7 +140,7 @@ class Site:
             has_usage=asked.has_usage,
             has_usages=asked.has_usages,
         )
-        return Answering(self._open().desk, answer, replies)
+        return Answering(service.desk, answer, replies)
 
     async def _body(self, request: Request) -> bytes:
         """Raises Refusal if it is no JSON, by its type, or too large."""

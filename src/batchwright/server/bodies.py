@@ -17,6 +17,7 @@ from batchwright.server.refusal import Refusal
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
+Stop = Annotated[str, Meta(max_length=500)]
 
 
 class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +32,7 @@ class Body(Struct, kw_only=True):
 
     model: str | None = None
     max_tokens: Positive | None = None
-    stop: str | list[str] = []
+    stop: Stop | Annotated[list[Stop], Meta(max_length=32)] = []
     stop_token_ids: list[int] = []
     ignore_eos: bool = False
     min_tokens: Natural = 0
@@ -146,7 +147,7 @@ def _check_neutral(name: str, value: Any, known: list[str]) -> None:
         raise Refusal(
             400, f"unknown parameter {said}{nearest(name[:80], [*known, *NEUTRAL])}", param=name[:80]
         )
-    if value in NEUTRAL[name]:
+    if any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in NEUTRAL[name]):
         return
     only = " or ".join(repr(item) for item in NEUTRAL[name])
     advice = f"leave it out or give {only}" if only else "leave it out"

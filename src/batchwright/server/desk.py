@@ -13,7 +13,6 @@ from typing import Final
 
 from batchwright.engines.live import Live
 from batchwright.engines.sequence import Sequence
-from batchwright.errors import RequestError
 from batchwright.server.asked import Asked
 from batchwright.server.metrics import Metrics
 from batchwright.server.refusal import Refusal
@@ -43,7 +42,6 @@ class Answer:
         self.texts: list[str] = []
         self.finish_reason = ""
         self.refusal: Refusal | None = None
-        self.is_open = True  # does the engine still know it?
         self.first = -1.0  # seconds at which its client saw the first token,
         self.last = -1.0  # and the last one so far
         self.preemptions = 0  # that were counted
@@ -184,7 +182,7 @@ class Desk:
         """Another token of `answer` is there."""
         s, is_seen = answer.sequence, self._live.batch.is_streamed
         if answer.last < 0:
-            self._metrics.first_token(s, now)
+            self._metrics.first_token(s)
             if is_seen:
                 self._metrics.seen_first(now - s.request.arrival)
             answer.first = now
@@ -201,7 +199,6 @@ class Desk:
 
     def _end(self, answer: Answer, now: float) -> None:
         s = answer.sequence
-        answer.is_open = False
         if answer.alarm is not None:
             answer.alarm.cancel()
         self._count_preemptions(answer)
@@ -233,7 +230,5 @@ def _cancels(s: Sequence) -> Callable[[Live], None]:
 
 def _failure(s: Sequence) -> Refusal:
     """What the client of a sequence is told that did not get its last token."""
-    if isinstance(s.error, RequestError):
-        return Refusal(400, str(s.error))
     kind = type(s.error).__name__ if s.error is not None else "cancelled"
     return Refusal(500, f"the request failed in a step ({kind}); the server's log says more")

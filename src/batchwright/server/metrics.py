@@ -37,6 +37,7 @@ class Metrics:
     def __init__(self, model_name: str) -> None:
         self.registry = CollectorRegistry()
         self._name = model_name
+        self._caches = False
         self._prompt = self._counter("prompt_tokens", "Prompt tokens of requests that got a token.")
         self._generated = self._counter("generation_tokens", "Tokens that were sampled.")
         self._preemptions = self._counter("num_preemptions", "Times that a request lost its KV blocks.")
@@ -90,7 +91,7 @@ class Metrics:
         self._computed.observe(num_computed)
         self._generated.inc(num_sampled)
 
-    def first_token(self, s: Sequence, now: float) -> None:
+    def first_token(self, s: Sequence) -> None:
         """`s` got its first token."""
         r = s.request
         self._prompt.inc(r.prompt)

@@ -30,7 +30,7 @@ from batchwright.server.worker import Outcome, Worker
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LINGER: Final = 5  # seconds that clients have to take their last bytes
-SWITCH: Final = 5e-4  # seconds after which the engine's thread gets Python back from the loop
+SWITCH: Final = 1e-4  # seconds after which the engine's thread gets Python back from the loop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +149,11 @@ class Serving:
         return self._live
 
     def _tell(self, outcome: Outcome) -> None:
-        assert self._desk is not None, "a step ran before the model was loaded"
-        self._call(self._desk.deliver, outcome)
+        self._call(self._deliver, outcome)
 
     def _done(self, error: BaseException | None) -> None:
         if error is None:
-            asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+            self._call(self._open)
         else:
             self._call(self._fail, error)
 
@@ -164,16 +163,20 @@ class Serving:
 
     # --- the loop -------------------------------------------------------------
 
-    async def _open(self) -> None:
+    def _open(self) -> None:
         """The model is loaded."""
         live, tokenizer = self._live, self._tokenizer
-        assert live is not None and tokenizer is not None
+        assert live is not None and tokenizer is not None, "it is not loaded"
         self._metrics.watch(live)
         self._desk = Desk(self._worker, live, self._metrics, self._settings.patience)
         limits = live.batch.limits
         reader = Reader(tokenizer, limits, self._settings.name, live.engine.now)
         self.site.service = Service(reader=reader, desk=self._desk, limits=limits)
         self._say("ready")
+
+    def _deliver(self, outcome: Outcome) -> None:
+        assert self._desk is not None, "a step ran before the model was loaded"
+        self._desk.deliver(outcome)
 
     def _fail(self, error: BaseException) -> None:
         """The engine's thread has died."""

@@ -108,7 +108,13 @@ class Worker:
         else:
             self._sleep(live)
         while not self._commands.empty():
-            self._commands.get()(live)
+            self._obey(live, self._commands.get())
+
+    def _obey(self, live: Live, command: Command) -> None:
+        try:
+            command(live)
+        except Exception as error:
+            self._restart(live, error)
 
     def _report(self, live: Live) -> None:
         ticks = live.batch.tick_count
@@ -142,10 +148,12 @@ class Worker:
         audits = is_idle and not self._is_audited
         wait = min(live.alarm - live.engine.now(), QUIET if audits else NEVER)
         try:
-            self._commands.get(timeout=None if wait == NEVER else max(wait, 0.0))(live)
+            command = self._commands.get(timeout=None if wait == NEVER else max(wait, 0.0))
         except Empty:
             if audits:
                 self._audit(live)
+            return
+        self._obey(live, command)
 
     def _audit(self, live: Live) -> None:
         """The batch is empty: are all its blocks back?"""
