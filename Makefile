@@ -19,7 +19,7 @@ BUILD := pyproject.toml setup.py scripts/backend.py
 PIP := -m pip --disable-pip-version-check --quiet --no-input
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: demo test lint test-pure test-compiled compiled coverage bench docs clean
+.PHONY: demo test lint test-pure test-compiled test-clients test-vllm compiled coverage bench docs clean
 
 demo: .venv/installed
 	@.venv/bin/batchwright article --short --seeds 50
@@ -58,6 +58,11 @@ coverage: .venv/test
 	.venv/bin/coverage run -m pytest -q
 	.venv/bin/coverage report
 
+test-clients: .venv-clients/installed .venv-guidellm/installed .venv-aiperf/installed
+	.venv-clients/bin/batchwright model get
+	GUIDELLM=$(CURDIR)/.venv-guidellm/bin/guidellm AIPERF=$(CURDIR)/.venv-aiperf/bin/aiperf \
+	.venv-clients/bin/python -m pytest -q tests_clients
+
 bench: .venv/test .venv-compiled/installed .venv-peers/installed
 	.venv/bin/python -m benchmarks $(BENCH)
 
@@ -65,13 +70,13 @@ docs: .venv/docs
 	.venv/bin/mkdocs build --strict
 
 clean:
-	rm -rf .venv .venv-compiled .venv-peers build dist site src/*.egg-info
+	rm -rf .venv .venv-* build dist site src/*.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +
 
 # --- environments: a stamp file each, so that a second run is quick ----------------------
 
-.venv/made .venv-compiled/made .venv-peers/made:
+.venv/made .venv-compiled/made .venv-peers/made .venv-clients/made .venv-guidellm/made .venv-aiperf/made .venv-vllm/made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "$(PYTHON) is not Python 3.11 or later; name one: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
@@ -115,6 +120,18 @@ endif
 	.venv-compiled/bin/python $(PIP) install --force-reinstall --no-deps build/wheel/*.whl
 	.venv-compiled/bin/python $(PIP) install "$$(ls build/wheel/*.whl)[pytest]"
 	@.venv-compiled/bin/python -c 'import batchwright.batch as b; assert not b.__file__.endswith(".py"), b.__file__'
+	@touch $@
+
+.venv-clients/installed: .venv-clients/made $(BUILD)
+	.venv-clients/bin/python $(PIP) install -e '.[live,pytest]' 'openai==3.57.0' httpx
+	@touch $@
+
+.venv-guidellm/installed: .venv-guidellm/made
+	.venv-guidellm/bin/python $(PIP) install 'guidellm==0.8.1'
+	@touch $@
+
+.venv-aiperf/installed: .venv-aiperf/made
+	.venv-aiperf/bin/python $(PIP) install 'aiperf==0.13.0'
 	@touch $@
 
 .venv-peers/installed: .venv-peers/made benchmarks/peers.txt

@@ -417,3 +417,18 @@ def test_a_server_forgets_its_log_and_goes_on() -> None:
             live.forget()
     assert len(live.ended) == 40 and sum(live.log.column("steps")) < 3
     live.batch.check()
+
+
+def test_padding_goes_to_the_scratch_block_of_the_engine_whatever_the_limits_leave_open() -> None:
+    engine = engine_of(LIMITS)
+    seen: list[int] = []
+
+    class Watched(Wrapped):
+        def run(self, work: Work) -> list[int]:
+            seen.append(work.scratch)
+            return super().run(work)
+
+    live = Live(Vllm(), Watched(engine), Limits(max_num_seqs=4))
+    live.add(sequence(0))
+    assert len(finished(live)) == 1
+    assert set(seen) == {engine.capacity.num_kv_blocks}

@@ -65,8 +65,9 @@ class Live(Driver):
         self._policy = policy
         self._sequence_of = sequence_of
         self._sequences: dict[Request, Sequence] = {}
-        self._work = Work(limits.blocks)
-        self._begin(cost, engine.capacity.settle(limits))
+        settled = engine.capacity.settle(limits)
+        self._work = Work(settled.blocks)
+        self._begin(cost, settled)
 
     def _begin(self, cost: CostModel, limits: Limits) -> None:
         self.blocks = NumberedBlocks(limits.blocks, limits.block_size, limits.enable_prefix_caching)
