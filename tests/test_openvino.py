@@ -313,6 +313,17 @@ def test_a_step_in_which_nothing_is_sampled_gives_nothing(fast: OpenVino) -> Non
     assert s.tokens == []
 
 
+def test_another_number_of_logits_than_asked_for_is_an_error_and_the_engine_goes_on(fast: OpenVino) -> None:
+    hand, s = Hand(fast, Random(10)), sequence(list(range(50)))
+    hand.add(s, 50)
+    hand.work.samples.clear()
+    with pytest.raises(EngineError, match="computed 0 rows of logits, but 1 were asked for"):
+        hand.run()
+    hand.work.samples.append(49)
+    hand.run()
+    assert len(s.tokens) == 1
+
+
 def test_other_threads_run_during_a_step(fast: OpenVino) -> None:
     hand, s = Hand(fast, Random(9)), sequence(list(range(1000)))
     hand.add(s, 1000)

@@ -104,13 +104,18 @@ class OpenVino:
         return cls(compiled, caches, max_model_len, exact)
 
     def run(self, work: Work) -> list[int]:
-        """One forward of all rows, without Python's global lock."""
+        """One forward of all rows, without Python's global lock.  Raises EngineError if it fails."""
         if not work.rows:
             return []
         self._feed(work)
         self._request.infer(share_outputs=True)
         logits = self._request.get_output_tensor(0).data.reshape(-1, self.vocab_size)
         tokens: list[int] = logits.argmax(axis=1).tolist()  # ten times faster than OpenVINO's own
+        if len(tokens) != len(work.sampled):
+            raise EngineError(
+                f"OpenVINO {self.versions['openvino']} computed {len(tokens)} rows of logits, but "
+                f"{len(work.sampled)} were asked for; try another version of openvino, or `exact`"
+            )
         for index in work.special:
             tokens[index] = sample(logits[index], work.sampled[index])
         return tokens
