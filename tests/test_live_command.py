@@ -268,6 +268,14 @@ def test_an_slo_that_nobody_or_everybody_meets_is_predicted(
     assert found["policies"]["vllm"]["errors"]["attainment"] == 0.0
 
 
+def test_a_batch_size_that_is_found_for_the_load_is_told_and_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = printed(capsys, "--policies", "static(batch_size=auto)")
+    assert "batch_size is" in text and "lowest mean E2E" in text
+    assert "drifted by +0.0%; step times err by +0.0%" in text
+
+
 def test_the_folder_has_a_run_folder_of_each_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     printed(capsys, "-o", str(folder))

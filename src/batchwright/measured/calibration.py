@@ -25,7 +25,7 @@ from batchwright.measured.fit import fit
 from batchwright.measured.samples import Samples, together
 from batchwright.measured.shapes import SHORT, Shape, decode, mixed, shapes
 from batchwright.measured.step_time import StepTime
-from batchwright.policies import Vllm
+from batchwright.policies import AUTO, Static, Vllm
 from batchwright.request import Request
 from batchwright.simulator import Simulator
 from batchwright.step import Step
@@ -108,6 +108,8 @@ def most_tokens(limits: Limits, load: Workload, policies: Iterable[Policy | Begi
     """Tokens of the greatest step of `policies` on `load`, found by simulating them roughly."""
     watch = _Watch()
     for policy in policies:
+        if isinstance(policy, Static) and policy.batch_size == AUTO:
+            policy = replace(policy, batch_size=limits.max_num_seqs)  # the greatest that is tried
         simulator = Simulator(Synchronous(policy), watch, limits)
         simulator.run(list(load.requests(limits.block_size, prefix=limits.enable_prefix_caching)))
     return watch.most
