@@ -76,8 +76,8 @@ def remarks(found: SideBySide) -> Iterator[str]:
     for name, cells in found.cells.items():
         if any(cell.has_drifted for cell in cells):
             yield (
-                f"{name}: NOT COMPARABLE: in each of {ATTEMPTS} attempts the machine drifted, or the engine's "
-                f"share of its CPUs changed, by more than {MOST_DRIFT:.0%}; run again when nothing else runs"
+                f"{name}: NOT COMPARABLE: in each of {ATTEMPTS} attempts the machine drifted by more than "
+                f"{MOST_DRIFT:.0%}, or the engine's share of its CPUs did; run again when nothing else runs"
             )
 
 
