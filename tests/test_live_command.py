@@ -43,12 +43,14 @@ def prompt(r: Request) -> list[int]:
 
 
 class Machine:
-    """A mock engine that becomes slower by `factor` after some steps, where it is told to."""
+    """A mock engine whose steps take `factor` times as long, and `switch` more after another shape."""
 
     def __init__(self, engine: Mock) -> None:
         self.engine = engine
         self.capacity = engine.capacity
         self.factor = 1.0
+        self.switch = 0.0
+        self.tokens = 0  # of the step before
 
     def now(self) -> float:
         return self.engine.now()
@@ -59,7 +61,10 @@ class Machine:
     def run(self, work: Work) -> list[int]:
         begin = self.now()
         tokens = self.engine.run(work)
-        self.sleep(begin + (self.now() - begin) * self.factor)
+        if work.rows:
+            extra = self.switch if len(work.tokens) != self.tokens else 0.0
+            self.tokens = len(work.tokens)
+            self.sleep(begin + (self.now() - begin + extra) * self.factor)
         return tokens
 
 
@@ -143,7 +148,9 @@ def test_drift_is_how_much_slower_the_machine_became() -> None:
 @pytest.mark.parametrize("load", [LOAD, CLOSED, SESSIONS])
 def test_what_is_predicted_is_what_is_measured(load: str) -> None:
     """Every metric, of every policy, on every load; also where requests follow others, or start alike."""
-    study = study_of(bench_of(machine_of()))
+    machine = machine_of()
+    machine.switch = 0.004
+    study = study_of(bench_of(machine))
     study.run(Workload.open(load), 2, silent)
     found = study.result()
     assert found is not None

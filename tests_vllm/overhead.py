@@ -9,6 +9,7 @@ driver is not 30 times cheaper.
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -57,6 +58,7 @@ def ours(python: str) -> tuple[str, float]:
 
 
 def main(compiled: str) -> int:
+    logging.getLogger("vllm").setLevel(logging.ERROR)  # it warns of every unusual limit
     found: dict[str, list[float]] = {"vLLM": [], "plain": [], "compiled": []}
     for _ in range(REPEATS):
         found["vLLM"].append(theirs())

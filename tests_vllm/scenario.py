@@ -55,7 +55,15 @@ class Family:
     process: Any = field(default=None, repr=False)
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests_vllm.engine_run", self.scheduler, json.dumps(self.options)]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "tests_vllm.engine_run",
+            self.scheduler,
+            json.dumps(self.options),
+        ]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def measure(self, load: list[Row], unit: str = "seconds") -> Row:

@@ -15,9 +15,8 @@ import numpy as np
 
 from batchwright.errors import InputError
 from batchwright.measured.samples import Samples
-from batchwright.measured.step_time import Line, StepTime
+from batchwright.measured.step_time import Line, StepTime, tokens_of
 from batchwright.metrics import Numbers
-from batchwright.step import Step
 
 FEWEST: Final = 12  # steps of a fit
 ROUNDS: Final = 12  # of new weights
@@ -32,17 +31,17 @@ def fit(samples: Samples) -> StepTime:
     steps, taken = samples.steps, np.array(samples.seconds)
     if len(steps) < FEWEST:
         raise InputError(f"{len(steps)} steps were measured; a fit needs {FEWEST}")
-    tokens = np.array([s.prefill_tokens + s.num_decodes + s.padded_rows for s in steps], float)
+    tokens = np.array([tokens_of(s) for s in steps], float)
     sampled = np.array([s.sampled_rows for s in steps], float)
     shared_knots, head_knots = _knots(tokens), (0.0, *_knots(sampled[sampled > 0]))
     columns = np.column_stack(
-        [np.ones(len(steps)), *_ramps(tokens, shared_knots), *_ramps(sampled, head_knots), *_linear(steps)]
+        [np.ones(len(steps)), *_ramps(tokens, shared_knots), *_ramps(sampled, head_knots), *_linear(samples)]
     )
     found = _robust(columns, taken)
     found *= _level(columns @ found, taken)
     base, rest = found[0], found[1:]
     shared, head = len(shared_knots) - 1, len(head_knots) - 1
-    chunk, decode, context, pair = rest[shared + head :].tolist()
+    chunk, decode, context, pair, switch = rest[shared + head :].tolist()
     return StepTime(
         shared=_line(base, shared_knots, rest[:shared]),
         head=_line(0.0, head_knots, rest[shared : shared + head]),
@@ -50,6 +49,7 @@ def fit(samples: Samples) -> StepTime:
         decode=decode,
         context=context,
         pair=pair,
+        switch=switch,
         most_tokens=int(tokens.max()),
     )
 
@@ -67,12 +67,14 @@ def _ramps(values: Numbers, knots: Sequence[float]) -> list[Numbers]:
     return [np.clip(values - a, 0.0, b - a) for a, b in zip(knots, ends, strict=False)]
 
 
-def _linear(steps: Sequence[Step]) -> list[Numbers]:
+def _linear(samples: Samples) -> list[Numbers]:
+    steps = samples.steps
     return [
         np.array([s.num_chunks for s in steps], float),
         np.array([s.num_decodes + s.padded_rows for s in steps], float),
         np.array([s.context_tokens + s.past_tokens for s in steps], float),
         np.array([s.prefill_attention for s in steps], float),
+        np.array(samples.switches, float),
     ]
 
 

@@ -8,6 +8,7 @@ from math import inf, nextafter
 from batchwright.engines.engine import Engine
 from batchwright.engines.work import Work
 from batchwright.measured.samples import Samples
+from batchwright.measured.step_time import tokens_of
 from batchwright.step import Step
 
 
@@ -23,6 +24,7 @@ class Recorder:
         self.samples = Samples()
         self._start = engine.now()
         self._since = 0.0
+        self._tokens = -1  # of the step before
 
     def now(self) -> float:
         return self.engine.now() - self._start
@@ -41,6 +43,8 @@ class Recorder:
         found, now = self.samples, self.now()
         found.cpu_seconds += time.process_time() - begun
         found.steps.append(step)
+        found.switches.append(tokens_of(step) != self._tokens)
+        self._tokens = tokens_of(step)
         found.seconds.append(now - self._since)
         self._since = now
         return tokens

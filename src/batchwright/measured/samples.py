@@ -7,16 +7,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from batchwright.cost import Cost
+from batchwright.measured.step_time import StepTime
 from batchwright.metrics import Numbers
 from batchwright.step import Step
 
 
 @dataclass
 class Samples:
-    """`seconds` of each of `steps`.  `cpu_seconds`: of this process inside the engine, of all its threads."""
+    """`seconds` of each of `steps`.
+
+    switches      did the step before have another number of tokens?
+    cpu_seconds   of this process inside the engine, of all its threads
+    """
 
     steps: list[Step] = field(default_factory=list)
+    switches: list[bool] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: float = 0.0
 
@@ -28,17 +33,18 @@ class Samples:
         """CPUs that the engine had on average: as many as its threads, if nobody took them away."""
         return self.cpu_seconds / sum(self.seconds)
 
-    def errors(self, cost: Cost) -> Numbers:
+    def errors(self, cost: StepTime) -> Numbers:
         """Of each step, relative: its time under `cost` against the measured one."""
-        errors: Numbers = self._guessed(cost) / np.array(self.seconds) - 1
+        errors: Numbers = self._fitted(cost) / np.array(self.seconds) - 1
         return errors
 
-    def total_error(self, cost: Cost) -> float:
+    def total_error(self, cost: StepTime) -> float:
         """The same of the sum of all steps."""
-        return float(self._guessed(cost).sum() / sum(self.seconds) - 1)
+        return float(self._fitted(cost).sum() / sum(self.seconds) - 1)
 
-    def _guessed(self, cost: Cost) -> Numbers:
-        return np.array([cost.seconds(step) for step in self.steps])
+    def _fitted(self, cost: StepTime) -> Numbers:
+        pairs = zip(self.steps, self.switches, strict=True)
+        return np.array([cost.seconds(step) + cost.switch * switches for step, switches in pairs])
 
 
 def together(parts: Iterable[Samples]) -> Samples:
@@ -46,6 +52,7 @@ def together(parts: Iterable[Samples]) -> Samples:
     whole = Samples()
     for part in parts:
         whole.steps += part.steps
+        whole.switches += part.switches
         whole.seconds += part.seconds
         whole.cpu_seconds += part.cpu_seconds
     return whole

@@ -1,9 +1,9 @@
 """Predict what policies do to a load on an engine, then measure it.
 
-Every policy is simulated with the fitted step time and then served on the engine, both with the same
-requests and limits.  A probe after each run says how far the machine is from what it was when it was
-calibrated; beyond 3 % it is calibrated again, and the run repeated.  All requests count: nothing is left
-out as warm-up.
+Every policy serves the load on an engine of the fitted step times, whose clock is virtual, and then on
+the real one, both with the same requests and limits.  A probe after each run says how far the machine
+is from what it was when it was calibrated; beyond 3 % it is calibrated again, and the run repeated.  All
+requests count: nothing is left out as warm-up.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import numpy as np
 from batchwright.comparison import Runs
 from batchwright.comparison import run as simulate
 from batchwright.contract import Begins, Policy
-from batchwright.engines.live import Synchronous
-from batchwright.measured.bench import Bench
+from batchwright.measured.bench import Bench, Ended
 from batchwright.measured.calibration import Calibration, Report, calibrate, drift
-from batchwright.policies import Static
+from batchwright.measured.rehearsal import Rehearsal
+from batchwright.measured.samples import Samples
+from batchwright.policies import AUTO, Static
 from batchwright.replications import Estimates, loads, method_of
 from batchwright.run import Run
 from batchwright.slo import Slo
@@ -168,14 +169,8 @@ class Study:
 
     def _attempt(self, name: str, load: Workload, attempt: int) -> Cell:
         calibration = self.calibrations[-1]
-        cost, limits = calibration.step_time, self.bench.limits
         predicted = self._predict(name, load)
-        policy = predicted.policy
-        assert policy is not None
-        requests = load.requests(limits.block_size, prefix=limits.enable_prefix_caching)
-        live, samples = self.bench.serve(policy, requests, cost=cost, ended=self._told(name, predicted))
-        measured = Run(name, load, live)
-        measured.policy = policy
+        measured, samples = self._served(name, load, self.bench, self._told(name, predicted))
         return Cell(
             predicted=predicted,
             measured=measured,
@@ -183,19 +178,31 @@ class Study:
             attempts=attempt,
             contention=calibration.cpus / samples.cpus - 1 if calibration.is_here else 0.0,
             cpus=samples.cpus,
-            step_error=samples.total_error(cost),
+            step_error=samples.total_error(calibration.step_time),
         )
 
     def _predict(self, name: str, load: Workload) -> Run:
-        """The simulated run; a batch size that is found for a load stays."""
-        policy, cost = self.policies[name], self.calibrations[-1].step_time
-        if isinstance(policy, Static):  # which is synchronous, and whose batch size may have to be found
+        """The run on fitted step times."""
+        cost, note = self.calibrations[-1].step_time, ""
+        policy = self.policies[name]
+        if isinstance(policy, Static) and policy.batch_size == AUTO:
             found = simulate(name, policy, load, cost, self.bench.limits)
-            self.policies[name] = found.policy or policy
-            return found
-        found = simulate(name, Synchronous(policy), load, cost, self.bench.limits)
-        found.policy = policy
-        return found
+            policy, note = found.policy or policy, found.note
+            self.policies[name] = policy  # which stays
+        engine = Rehearsal(cost, self.bench.engine.capacity)
+        predicted = self._served(name, load, Bench(engine, self.bench.limits, lambda r: [0] * r.prompt))[0]
+        predicted.note = note
+        return predicted
+
+    def _served(
+        self, name: str, load: Workload, bench: Bench, ended: Ended | None = None
+    ) -> tuple[Run, Samples]:
+        policy, limits, cost = self.policies[name], bench.limits, self.calibrations[-1].step_time
+        requests = load.requests(limits.block_size, prefix=limits.enable_prefix_caching)
+        live, samples = bench.serve(policy, requests, cost=cost, ended=ended)
+        run = Run(name, load, live)
+        run.policy = policy
+        return run, samples
 
     def _told(self, name: str, predicted: Run) -> Callable[[int], None]:
         begin, count, whole = time.monotonic(), len(predicted.load), predicted.summary.duration

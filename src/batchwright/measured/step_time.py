@@ -2,10 +2,11 @@
 
     seconds = shared(tokens) + head(sampled rows) + chunk * chunks + decode * rows that decode
               + context * KV tokens read + pair * prefill attention
+              + switch, if the step before had another number of tokens
 
 tokens are those of chunks, decodes and padding alike: they go through the same matrices.  Padded rows
 count as rows that decode.  `shared` and `head` are lines between knots, because kernels change with the
-number of rows; neither ever falls.
+number of rows; neither ever falls.  `switch` is what an engine takes to prepare for other shapes.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """A cost model.  Seconds, but for `most_tokens`: those of the greatest step that it was fitted to."""
+    """Seconds, but for `most_tokens`: those of the greatest step that it was fitted to.
+
+    As a cost model it is of a step after one of as many tokens, for a cost model knows no step before.
+    """
 
     shared: Line
     head: Line
@@ -61,6 +65,7 @@ class StepTime:
     decode: float
     context: float
     pair: float
+    switch: float
     most_tokens: int
 
     def seconds(self, step: Step) -> float:
@@ -68,7 +73,7 @@ class StepTime:
 
     def stretch(self, step: Step, steps: int) -> float:
         decodes = step.num_decodes + step.padded_rows
-        each = self.shared.at(step.prefill_tokens + decodes) + self.head.at(step.sampled_rows)
+        each = self.shared.at(tokens_of(step)) + self.head.at(step.sampled_rows)
         each += self.chunk * step.num_chunks + self.decode * decodes
         each += self.context * (step.context_tokens + step.past_tokens)
         each += self.pair * step.prefill_attention
@@ -81,3 +86,8 @@ class StepTime:
         step = Step()
         step.quiet(rows, 0, rows * context)
         return self.seconds(step)
+
+
+def tokens_of(step: Step) -> int:
+    """All that go through the matrices."""
+    return step.prefill_tokens + step.num_decodes + step.padded_rows
