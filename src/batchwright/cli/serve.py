@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -75,7 +76,10 @@ def serve(given: ServeFlags) -> None:
         logs_requests=given.enable_log_requests,
         patience=Patience(max_queue=given.max_queue, request_timeout=given.request_timeout),
     )
-    Serving(settings, listener, load, _say).run()
+    serving = Serving(settings, listener, load, _say)
+    serving.run()
+    if serving.is_computing:  # in native code, which aborts if Python ends around it
+        os._exit(0)
 
 
 def _say(line: str) -> None:

@@ -54,11 +54,10 @@ def calibrated(
 
 def load_within(limits: Limits) -> Workload:
     """Requests such as chats have, but none longer than `limits` allow.  Raises InputError."""
-    longest = min(limits.longest, limits.blocks * limits.block_size)
+    longest = limits.longest
     if longest < LEAST:
         raise InputError(
-            f"--calibrate needs sequences of {LEAST} tokens, but there is room for {longest}; raise "
-            "--max-model-len or --num-gpu-blocks-override"
+            f"--calibrate needs requests of {LEAST} tokens, but --max-model-len is {longest}; raise it"
         )
     output = min(OUTPUT, longest // 3)
     prompt = min(PROMPT, longest - output)
