@@ -116,7 +116,7 @@ def compare(server: subprocess.Popen[str], flags: ServeFlags, args: argparse.Nam
         if line == "ready\n":
             break
     model = model_of(flags)
-    live, _ = driver(flags, policy_of_flags(flags), model.loading)
+    live = driver(flags, policy_of_flags(flags), model, lambda line: None)
     ratios = []
     for round in range(args.rounds + 1):
         a, b = bare(live, args, round), asyncio.run(over_http(port, args, round))

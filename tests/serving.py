@@ -249,8 +249,8 @@ class Process:
 
 
 @contextmanager
-def process(*flags: str, engine: str = "mock", **environment: str) -> Iterator[Process]:
-    """A server that is ready; its lines go on to be read."""
+def process(*flags: str, engine: str = "mock", until: str = "ready", **environment: str) -> Iterator[Process]:
+    """A server that has said so much: a line that begins with `until`; its lines go on to be read."""
     popen = subprocess.Popen(
         [sys.executable, "-m", "batchwright", "serve", "--engine", engine, "--port", "0", *flags],
         stdout=subprocess.PIPE,
@@ -263,7 +263,7 @@ def process(*flags: str, engine: str = "mock", **environment: str) -> Iterator[P
     reader = threading.Thread(target=lambda: lines.extend(iter(popen.stdout.readline, "")))  # type: ignore[union-attr]
     reader.start()
     try:
-        wait_until(lambda: "ready\n" in lines or popen.poll() is not None)
+        wait_until(lambda: any(line.startswith(until) for line in lines) or popen.poll() is not None)
         assert popen.poll() is None, lines
         found = re.search(r"http://\S+:\d+", lines[0])
         assert found is not None

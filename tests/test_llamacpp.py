@@ -378,6 +378,8 @@ def test_requantised_weights_are_made_once_and_again_when_the_source_is_newer(
     made = requantized(source, "q4_0", threads=1)
     assert made == tmp_path / "model.q4_0.gguf"
     assert sorted(tmp_path.iterdir()) == [source, made]
+    elsewhere = requantized(source, "q4_0", folder=tmp_path / "a" / "b", threads=1)
+    assert list((tmp_path / "a" / "b").iterdir()) == [elsewhere] and elsewhere.name == made.name
     first = made.stat().st_mtime_ns
     assert requantized(source, "q4_0").stat().st_mtime_ns == first
     os.utime(made, (0, 0))

@@ -3,6 +3,7 @@
 # ruff: noqa: E402  what the server needs may not be installed: then there is nothing to import
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -18,7 +19,10 @@ for module in ("starlette", "uvicorn", "prometheus_client", "httpx"):
 
 import httpx
 
+from batchwright.checkpoint import find
 from batchwright.cli import main
+from batchwright.cli.model import cache_folder
+from batchwright.errors import InputError
 from batchwright.server.bodies import ChatBody, CompletionBody
 from serving import metrics, process, served, wait_until
 
@@ -125,6 +129,26 @@ def test_policy_limits_name_and_key_are_taken_from_the_flags(tmp_path: Path) -> 
         assert not any("secret" in line for line in server.lines)
 
 
+def test_a_policy_that_asks_what_a_step_takes_is_told_the_cost_of_the_mock() -> None:
+    with process("--policy-file", str(PAGE.parent.parent / "examples" / "custom_policy.py")) as server:
+        assert _complete(server.url).json()["usage"]["completion_tokens"] == 3
+
+
+def test_a_signal_while_steps_are_measured_ends_at_once_with_0() -> None:
+    """Though the engine's thread is in native code."""
+    pytest.importorskip("openvino", reason="needs the extra live")
+    given = os.environ.get("BATCHWRIGHT_CACHE")
+    try:
+        find(None, "openvino", cache_folder(Path(given) if given else None))
+    except InputError as error:
+        pytest.skip(str(error))
+    flags = ["--calibrate", "--threads", "1", "--max-num-seqs", "4"]
+    with process(*flags, engine="openvino", until="calibrates") as server:
+        assert httpx.get(f"{server.url}/health").status_code == 503
+        assert server.stop() == 0
+    assert not any("held out" in line or "Traceback" in line for line in server.lines)
+
+
 def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     """The one line with which the command refuses its flags."""
     monkeypatch.setattr(sys, "argv", ["batchwright", "serve", "--engine", "mock", *flags])
@@ -153,6 +177,8 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         (["--max-num-seqs", "900"], "max_num_batched_tokens"),
         (["--num-gpu-blocks-override", "1"], "--num-gpu-blocks-override"),
         (["--max-model-len", "0"], "max_model_len"),
+        (["--calibrate"], "--mock-cost"),
+        (["--weights", "q4_0"], "--weights"),
         (["--host", "300.1.1.1"], "--host"),
         (["--api-key", ""], "--api-key"),
         (["--policy", "static(batch_size=100)"], "max_num_seqs"),

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from batchwright.cli import INTERRUPTED
-from batchwright.cli.engine import EngineFlags, EngineName, KvCacheDtype, MockCost, Threads
+from batchwright.cli.engine import EngineFlags, EngineName, Exact, KvCacheDtype, MockCost, Threads, Weights
 from batchwright.cli.model import CachePath, ModelPath, cache_folder, model
 from batchwright.cli.options import live_command, scenario_command
 from batchwright.cli.serve_flags import ServeFlags, serve_command
@@ -98,6 +98,8 @@ def live(
     cache: CachePath = None,
     threads: Threads = None,
     kv_cache_dtype: KvCacheDtype = None,
+    exact: Exact = False,
+    weights: Weights = None,
     mock_cost: MockCost = None,
     output: Annotated[
         Path | None, Option("-o", "--output", help="folder for two run folders: predicted, measured")
@@ -114,6 +116,8 @@ def live(
         cache=cache_folder(cache),
         threads=threads,
         kv_cache_dtype=kv_cache_dtype,
+        exact=exact,
+        weights=weights,
         mock_cost=mock_cost,
     )
     live(scenario, flags, Output(as_json=json, folder=output, force=force))

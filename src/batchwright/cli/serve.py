@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +19,9 @@ from batchwright.errors import InputError
 from batchwright.limits import Limits
 
 if TYPE_CHECKING:
+    from batchwright.cost import CostModel
     from batchwright.engines.choose import Loading
+    from batchwright.engines.engine import Engine
     from batchwright.engines.live import Live
     from batchwright.server.asked import Tokenizes
 
@@ -35,6 +40,7 @@ class Model:
 
     name: str
     tokenizer: Tokenizes
+    chosen: ReadyEngine
     loading: Loading
 
 
@@ -60,9 +66,7 @@ def serve(given: ServeFlags) -> None:
         _say(f"  anybody who reaches {given.host} can use it; give an --api-key")
 
     def load() -> tuple[Live, Tokenizes]:
-        live, words = driver(given, policy, model.loading)
-        _say(words)
-        return live, model.tokenizer
+        return driver(given, policy, model, _say), model.tokenizer
 
     settings = Settings(
         name=given.served_model_name or model.name,
@@ -72,7 +76,10 @@ def serve(given: ServeFlags) -> None:
         logs_requests=given.enable_log_requests,
         patience=Patience(max_queue=given.max_queue, request_timeout=given.request_timeout),
     )
-    Serving(settings, listener, load, _say).run()
+    serving = Serving(settings, listener, load, _say)
+    serving.run()
+    if serving.is_computing:  # in native code, which aborts if Python ends around it
+        os._exit(0)
 
 
 def _say(line: str) -> None:
@@ -96,6 +103,8 @@ def _check(given: ServeFlags) -> None:
         raise InputError("--api-key is empty; give a key, or leave it out")
     if given.policy is not None and given.policy_file is not None:
         raise InputError("--policy is given together with --policy-file; leave one of them out")
+    if given.calibrate and given.engine == "mock":
+        raise InputError("--calibrate is given, but what a step takes is --mock-cost here; leave it out")
 
 
 def policy_of_flags(given: ServeFlags) -> Any:
@@ -117,13 +126,16 @@ def model_of(given: ServeFlags) -> Model:
             cache=cache_folder(given.cache),
             threads=given.threads,
             kv_cache_dtype=given.kv_cache_dtype,
+            exact=given.exact,
+            weights=given.weights,
             mock_cost=given.mock_cost,
         )
     )
     folder = given.path if chosen.checkpoint is None else chosen.checkpoint.tokenizer_dir
     tokenizer = _tokenizer(folder)
     name = folder.resolve().name if is_mock and folder is not None else chosen.model
-    return Model(name=name, tokenizer=tokenizer, loading=_loading(given, chosen, tokenizer.vocab_size))
+    loading = _loading(given, chosen, tokenizer.vocab_size)
+    return Model(name=name, tokenizer=tokenizer, chosen=chosen, loading=loading)
 
 
 def _tokenizer(folder: Path | None) -> Tokenizes:
@@ -139,23 +151,9 @@ def _tokenizer(folder: Path | None) -> Tokenizes:
 
 def _loading(given: ServeFlags, chosen: ReadyEngine, vocab_size: int) -> Loading:
     """What the engine is loaded with.  Raises BatchwrightError."""
-    from batchwright.cost_text import cost
-    from batchwright.engines.choose import MOCK_COST, Loading
-
-    found, blocks = chosen.checkpoint, given.num_gpu_blocks_override
-    longest = _max_model_len(given, chosen.longest)
-    return Loading(
-        ir=None if found is None else found.ir,
-        gguf=None if found is None else found.gguf,
-        threads=chosen.threads,
-        max_num_seqs=_max_num_seqs(given, longest),
-        max_model_len=longest,
-        num_kv_blocks=None if blocks is None else blocks - 1,
-        most_kv_tokens=KV_TOKENS,
-        kv_cache_dtype=given.kv_cache_dtype,
-        cost=MOCK_COST if given.mock_cost is None else cost(given.mock_cost),
-        vocab_size=vocab_size,
-    )
+    longest, blocks = _max_model_len(given, chosen.longest), given.num_gpu_blocks_override
+    room = chosen.loading(_max_num_seqs(given, longest), longest, None if blocks is None else blocks - 1)
+    return replace(room, most_kv_tokens=KV_TOKENS, vocab_size=vocab_size)
 
 
 def _max_model_len(given: ServeFlags, most: int | None) -> int:
@@ -173,11 +171,12 @@ def _max_num_seqs(given: ServeFlags, longest: int) -> int:
     return min(MAX_NUM_SEQS, max(KV_TOKENS // longest, 1)) if given.engine == "llamacpp" else MAX_NUM_SEQS
 
 
-def driver(given: ServeFlags, policy: Any, loading: Loading) -> tuple[Live, str]:
-    """The driver on its engine, and what it is in a line."""
+def driver(given: ServeFlags, policy: Any, model: Model, say: Callable[[str], None]) -> Live:
+    """The driver on its engine; what they are is said."""
     from batchwright.engines.choose import load_engine
     from batchwright.engines.live import Live
 
+    loading = model.loading
     loaded = load_engine(given.engine, loading)
     capacity = loaded.engine.capacity
     size = capacity.block_size or SLOT_BLOCK
@@ -192,8 +191,24 @@ def driver(given: ServeFlags, policy: Any, loading: Loading) -> tuple[Live, str]
             enable_prefix_caching=given.enable_prefix_caching,
         )
     )
-    live = Live(policy, loaded.engine, limits)
-    return live, f"{loaded.words}; {_words(given, limits)}"
+    say(f"{loaded.words}; {_words(given, limits)}")
+    cost = _cost(given, policy, model, loaded.engine, limits, say)
+    return Live(policy, loaded.engine, limits, cost)
+
+
+def _cost(
+    given: ServeFlags, policy: Any, model: Model, engine: Engine, limits: Limits, say: Callable[[str], None]
+) -> CostModel:
+    """What policies are told that a step takes."""
+    from batchwright.cli.serve_cost import calibrated, unknown
+    from batchwright.scenario.policy_file import named
+
+    if given.engine == "mock":
+        return model.loading.cost
+    if not given.calibrate:
+        return unknown
+    with nullcontext() if given.policy_file is None else named(str(given.policy_file)):
+        return calibrated(engine, limits, model.chosen.plain_ids(), policy, say)
 
 
 def _words(given: ServeFlags, limits: Limits) -> str:

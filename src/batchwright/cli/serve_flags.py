@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, get_type_hints
 
 from typer import Option
 
-from batchwright.cli.engine import ENGINE, EngineName, KvCacheDtype, MockCost, Threads
+from batchwright.cli.engine import ENGINE, EngineName, Exact, KvCacheDtype, MockCost, Threads, Weights
 from batchwright.cli.model import CachePath, ModelPath
 
 BATCHING: Final = "Batching (as vLLM names it)"
@@ -30,10 +30,16 @@ class ServeFlags:
     cache: CachePath = None
     threads: Threads = None
     kv_cache_dtype: KvCacheDtype = None
+    exact: Exact = False
+    weights: Weights = None
     mock_cost: MockCost = None
     served_model_name: Annotated[str | None, _flag(ENGINE, "what clients call the model")] = None
     policy: Annotated[str | None, _flag(BATCHING, "such as 'dynamic(window=0.25)'; default: vllm")] = None
     policy_file: Annotated[Path | None, _flag(BATCHING, "Python file that defines `policy`")] = None
+    calibrate: Annotated[
+        bool,
+        _flag(BATCHING, "measure steps first, for policies that ask what a step takes", "--calibrate"),
+    ] = False
     max_num_seqs: Annotated[int | None, _flag(BATCHING, "requests that run at once; default: 64")] = None
     max_num_batched_tokens: Annotated[int, _flag(BATCHING, "tokens of one step")] = 512
     max_model_len: Annotated[

@@ -27,6 +27,9 @@ class Loading:
     threads          that compute a step
     num_kv_blocks    None: enough for `max_num_seqs` sequences of `max_model_len`
     kv_cache_dtype   as the engine names it; None: its default
+    exact            the tokens of a sequence do not depend on what else is in the batch
+    weights          that llama.cpp gets, in a file of their own in `weights_dir`; None: those of `gguf`
+    library          file of the libllama; None: that of an installed package, or the system's
     cost             what a step of the mock engine takes,
     is_real          on a real clock; if not, on a virtual one
     most_kv_tokens   that many tokens of KV at most, if `num_kv_blocks` is None, but one whole sequence
@@ -40,6 +43,10 @@ class Loading:
     max_model_len: int
     num_kv_blocks: int | None = None
     kv_cache_dtype: str | None = None
+    exact: bool = False  # the mock engine always is
+    weights: str | None = None
+    weights_dir: Path | None = None
+    library: Path | None = None
     cost: CostModel = MOCK_COST
     is_real: bool = True
     most_kv_tokens: int | None = None
@@ -88,30 +95,42 @@ def _openvino(loading: Loading) -> Loaded:
     from batchwright.engines.openvino import OpenVino
 
     assert loading.ir is not None, "OpenVINO needs an IR"
-    precision = loading.kv_cache_dtype or "u8"
+    precision = loading.kv_cache_dtype or ("f16" if loading.exact else "u8")
     engine = OpenVino.load(
         loading.ir,
         threads=loading.threads,
         num_kv_blocks=loading.blocks_of(OPENVINO_BLOCK),
         max_model_len=loading.max_model_len,
         kv_cache_precision=precision,
+        exact=loading.exact,
     )
-    return Loaded(engine, f"openvino {engine.versions['openvino']}, {engine.precision}, KV cache {precision}")
+    words = f"openvino {engine.versions['openvino']}, {engine.precision}, KV cache {precision}"
+    return Loaded(engine, words + _exact(loading))
 
 
 def _llamacpp(loading: Loading) -> Loaded:
-    from batchwright.engines.llamacpp import LlamaCpp
+    from batchwright.engines.llamacpp import LlamaCpp, requantized
 
     assert loading.gguf is not None, "llama.cpp needs a GGUF"
     _refuse(loading.kv_cache_dtype, "kv_cache_dtype", "llama.cpp's KV cache is f16")
     _refuse(loading.num_kv_blocks, "num_kv_blocks", "llama.cpp has slots of max_model_len tokens")
+    gguf, weights, threads, library = loading.gguf, loading.weights, loading.threads, loading.library
+    if weights is not None:
+        gguf = requantized(gguf, weights, folder=loading.weights_dir, threads=threads, library=library)
     engine = LlamaCpp.load(
-        loading.gguf,
+        gguf,
         max_num_seqs=loading.max_num_seqs,
         max_model_len=loading.max_model_len,
-        threads=loading.threads,
+        threads=threads,
+        exact=loading.exact,
+        library=library,
     )
-    return Loaded(engine, f"llama.cpp ({engine.library.name}), KV cache f16")
+    words = f"llama.cpp ({engine.library.name}), weights {weights or 'of the file'}, KV cache f16"
+    return Loaded(engine, words + _exact(loading))
+
+
+def _exact(loading: Loading) -> str:
+    return ", exact" if loading.exact else ""
 
 
 def _refuse(given: object, name: str, why: str) -> None:

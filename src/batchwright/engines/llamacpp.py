@@ -201,9 +201,16 @@ def default_threads() -> int:
 
 
 def requantized(
-    gguf: str | Path, weights: str, *, threads: int | None = None, library: str | Path | None = None
+    gguf: str | Path,
+    weights: str,
+    *,
+    folder: Path | None = None,
+    threads: int | None = None,
+    library: str | Path | None = None,
 ) -> Path:
-    """`gguf` with its weights in another format (see `FILE_TYPES`), made once and kept beside it.
+    """`gguf` with its weights in another format (see `FILE_TYPES`), made once.
+
+    It is kept in `folder`; None: beside `gguf`.
 
     Batching gains least with the formats that llama.cpp has no matrix kernels for, Q4_1 among them.
     """
@@ -211,17 +218,19 @@ def requantized(
         raise InputError(f"{weights!r} is no format of weights{nearest(weights, FILE_TYPES)}")
     source = Path(gguf)
     _check_file(source)
-    target = source.with_name(f"{source.stem}.{weights}.gguf")
+    folder = folder or source.parent
+    target = folder / f"{source.stem}.{weights}.gguf"
     if target.exists() and target.stat().st_mtime >= source.stat().st_mtime:
         return target
     opened = open_library(library)
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=source.parent) as folder:
-            part = Path(folder) / target.name
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=folder) as made:
+            part = Path(made) / target.name
             opened.quantize(source, part, FILE_TYPES[weights], threads or default_threads())
             part.replace(target)
     except OSError as error:
-        raise InputError(f"{target}: cannot be written ({error.strerror}); copy the GGUF elsewhere") from None
+        raise InputError(f"{target}: cannot be written ({error.strerror}); give another folder") from None
     return target
 
 

@@ -109,6 +109,11 @@ class Serving:
         if self._error is not None:
             raise self._error
 
+    @property
+    def is_computing(self) -> bool:
+        """Is the engine's thread still in a step, or loading?"""
+        return self._worker.is_alive
+
     def stop(self) -> None:
         """As a signal does.  From any thread."""
         self._loop.call_soon_threadsafe(self._signalled)

@@ -81,6 +81,11 @@ class Worker:
         """Wait for the end of the thread, at most so many seconds."""
         self._thread.join(timeout)
 
+    @property
+    def is_alive(self) -> bool:
+        """Has the thread not ended?"""
+        return self._thread.is_alive()
+
     # --- in the thread --------------------------------------------------------
 
     def _run(self) -> None:
