@@ -30,8 +30,8 @@ demo: .venv/installed
 	@echo
 	@if [ '$(LIVE)' = 0 ]; then echo "LIVE=0: not measured on a real model"; \
 	elif $(MAKE) --no-print-directory --silent .venv/model; then \
-	.venv/bin/batchwright live 'poisson(rate=4, n=48, prompt=uniform(32,256), output=uniform(16,128))' --threads 1 \
-	--policies 'static(batch_size=16),dynamic(max_batch_size=16,window=0.5),continuous'; \
+	.venv/bin/batchwright live 'poisson(rate=2, n=24, prompt=uniform(32,256), output=uniform(16,64))' --threads 1 \
+	--policies 'static(batch_size=8),dynamic(max_batch_size=16,window=0.5),continuous' --attempts 1; \
 	else echo "The engine or its model could not be installed here (see above), so this was simulation alone."; fi
 
 # One after the other, whatever -j says: the last output is pytest's summary.

@@ -101,6 +101,9 @@ def live(
     exact: Exact = False,
     weights: Weights = None,
     mock_cost: MockCost = None,
+    attempts: Annotated[
+        int, Option(help="runs of a policy, at most, while the machine drifts by more than 3 %")
+    ] = 3,
     output: Annotated[
         Path | None, Option("-o", "--output", help="folder for two run folders: predicted, measured")
     ] = None,
@@ -120,7 +123,7 @@ def live(
         weights=weights,
         mock_cost=mock_cost,
     )
-    live(scenario, flags, Output(as_json=json, folder=output, force=force))
+    live(scenario, flags, attempts, Output(as_json=json, folder=output, force=force))
 
 
 @app.command()

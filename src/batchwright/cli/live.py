@@ -16,6 +16,7 @@ from batchwright.cli.engine import EngineFlags, ReadyEngine, ready
 from batchwright.cli.progress import stages
 from batchwright.cli.screen import heading, screen
 from batchwright.engines.choose import Loaded
+from batchwright.errors import InputError
 from batchwright.limits import Limits
 from batchwright.measured.bench import Bench
 from batchwright.measured.report import calibration_lines, remarks, tables
@@ -50,15 +51,17 @@ class Machine:
         yield f"load average {self.load_average[0]:.2f} before, {self.load_average[1]:.2f} after"
 
 
-def live(scenario: Scenario, flags: EngineFlags, output: Output) -> None:
+def live(scenario: Scenario, flags: EngineFlags, attempts: int, output: Output) -> None:
     """Calibrate, predict, measure, print.  Raises BatchwrightError."""
+    if attempts < 1:
+        raise InputError(f"--attempts is {attempts}, but must be at least 1")
     if output.folder is not None:
         run_folder.check_place(output.folder, output.force)
     prepared = prepare_live(scenario)
     chosen = ready(flags)
     before = _load_average()
     limits, loaded = _load(prepared, chosen)
-    study = _study(prepared, chosen, limits, loaded)
+    study = _study(prepared, chosen, limits, loaded, attempts)
 
     def shown(found: SideBySide) -> Result:
         averages = [before, _load_average()]
@@ -85,10 +88,12 @@ def _load(prepared: LiveScenario, chosen: ReadyEngine) -> tuple[Limits, Loaded]:
     return prepared.limits(loaded.engine.capacity, longest), loaded
 
 
-def _study(prepared: LiveScenario, chosen: ReadyEngine, limits: Limits, loaded: Loaded) -> Study:
+def _study(
+    prepared: LiveScenario, chosen: ReadyEngine, limits: Limits, loaded: Loaded, attempts: int
+) -> Study:
     ids, seed = chosen.plain_ids(), prepared.scenario.seed or 0
     bench = Bench(loaded.engine, limits, lambda r: prompt_ids(r, limits.block_size, ids, seed))
-    return Study(bench, prepared.policies, prepared.slo, prepared.blaming)
+    return Study(bench, prepared.policies, prepared.slo, prepared.blaming, attempts)
 
 
 def _load_average() -> float:

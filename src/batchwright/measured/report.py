@@ -17,7 +17,7 @@ from batchwright.figures import (
     with_interval,
 )
 from batchwright.measured.calibration import Calibration
-from batchwright.measured.side_by_side import ATTEMPTS, MOST_DRIFT, Cell, SideBySide
+from batchwright.measured.side_by_side import MOST_DRIFT, Cell, SideBySide
 from batchwright.plain_table import plain_table
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def remarks(found: SideBySide) -> Iterator[str]:
     for name, cells in found.cells.items():
         if any(cell.has_drifted for cell in cells):
             yield (
-                f"{name}: NOT COMPARABLE: in each of {ATTEMPTS} attempts the machine drifted by more than "
+                f"{name}: NOT COMPARABLE: in every attempt the machine drifted by more than "
                 f"{MOST_DRIFT:.0%}, or the engine's share of its CPUs did; run again when nothing else runs"
             )
 

@@ -31,8 +31,7 @@ from batchwright.run import Run
 from batchwright.slo import Slo
 from batchwright.workload import Workload
 
-MOST_DRIFT: Final = 0.03  # relative; a run beyond it is repeated,
-ATTEMPTS: Final = 3  # so often at most
+MOST_DRIFT: Final = 0.03  # relative; a run beyond it is repeated
 METRICS: Final = {  # what is printed, and its title
     "duration_s": "wall",
     "output_throughput": "output tokens/s",
@@ -106,7 +105,10 @@ def _relative(predicted: float, measured: float) -> float:
 
 
 class Study:
-    """Policies on an engine.  `guard`: a context in which the policy of that name runs."""
+    """Policies on an engine.  `guard`: a context in which the policy of that name runs.
+
+    `attempts`: runs of a policy on a load, at most, while the machine drifts.
+    """
 
     def __init__(
         self,
@@ -114,11 +116,13 @@ class Study:
         policies: Mapping[str, Policy | Begins],
         slo: Slo | None,
         guard: Guard,
+        attempts: int = 3,
     ) -> None:
         self.bench = bench
         self.policies = dict(policies)
         self.slo = slo
         self.guard = guard
+        self.attempts = attempts
         self.calibrations: list[Calibration] = []
         self._done: list[tuple[Workload, dict[str, Cell]]] = []
 
@@ -160,12 +164,13 @@ class Study:
         self.calibrations.append(calibrate(self.bench, load, self.policies.values(), self._report))
 
     def _cell(self, name: str, load: Workload) -> Cell:
-        for attempt in range(1, ATTEMPTS + 1):
-            cell = self._attempt(name, load, attempt)
-            if not cell.has_drifted or attempt == ATTEMPTS:
-                return cell
+        cell = self._attempt(name, load, 1)
+        for attempt in range(2, self.attempts + 1):
+            if not cell.has_drifted:
+                break
             self._calibrate(load)
-        raise AssertionError
+            cell = self._attempt(name, load, attempt)
+        return cell
 
     def _attempt(self, name: str, load: Workload, attempt: int) -> Cell:
         calibration = self.calibrations[-1]
