@@ -1,7 +1,7 @@
 """The OpenVINO engine on a real model: each sequence gets what it gets alone.
 
 Steps are made by hand here, at random; blocks are handed out in no order, and never cleaned.
-BATCHWRIGHT_MODEL names the openvino_model.xml.
+The model is that of `batchwright model get`, or BATCHWRIGHT_MODEL names an openvino_model.xml.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from batchwright.policies import Dynamic, Static, Vllm
 
 ov = pytest.importorskip("openvino", reason="openvino is not installed")
 
+from batchwright.checkpoint.places import IR, locate  # noqa: E402
+from batchwright.cli.model import cache_folder  # noqa: E402
 from batchwright.engines import openvino_network  # noqa: E402
 from batchwright.engines.openvino import OpenVino  # noqa: E402
 
@@ -36,9 +38,13 @@ NUM_TOKENS = 10  # of each output
 
 @pytest.fixture(scope="module")
 def ir() -> Path:
-    if "BATCHWRIGHT_MODEL" not in os.environ:
-        pytest.skip("no model: BATCHWRIGHT_MODEL names none")
-    return Path(os.environ["BATCHWRIGHT_MODEL"])
+    if "BATCHWRIGHT_MODEL" in os.environ:
+        return Path(os.environ["BATCHWRIGHT_MODEL"])
+    cache = os.environ.get("BATCHWRIGHT_CACHE")
+    source = locate(None, cache_folder(Path(cache) if cache else None))
+    if not source.has_ir:
+        pytest.skip(f"no model: `{source.command}` gets one, or BATCHWRIGHT_MODEL names one")
+    return source.ir / IR
 
 
 def load(ir: Path, **options: Any) -> OpenVino:
