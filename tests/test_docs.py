@@ -39,10 +39,14 @@ COLOURS = {"FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TERMINAL_WIDTH"}  # th
 PYTHON = shlex.quote(sys.executable)
 RUNNABLE = {"batchwright": f"{PYTHON} -m batchwright", "python": PYTHON}
 
-LONG_PAGES = ("article.md", "published.md")  # many runs of what other pages run once
+PURE_PAGES = (
+    "article.md",  # many runs of what other pages run once
+    "published.md",
+    "serve.md",  # needs the extra
+)
 every_page = pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.pure] * (page.name in LONG_PAGES)) for page in PAGES],
+    [pytest.param(page, marks=[pytest.mark.pure] * (page.name in PURE_PAGES)) for page in PAGES],
     ids=lambda page: page.name,
 )
 

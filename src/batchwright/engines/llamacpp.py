@@ -77,9 +77,9 @@ class LlamaCpp:
 
         Raises EngineError, and LimitError on more than the model or llama.cpp can have.
         """
-        opened = open_library(library)
         threads = default_threads() if threads is None else threads
         _check_limits(max_num_seqs=max_num_seqs, max_model_len=max_model_len, threads=threads)
+        opened = open_library(library)
         _check_file(Path(gguf))
         model = opened.load_model(Path(gguf))
         try:
