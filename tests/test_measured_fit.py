@@ -59,6 +59,7 @@ def test_a_linear_machine_is_found_exactly() -> None:
         assert np.abs(samples_of(random, cost, switch=switch).errors(found)).max() < 1e-6
         assert found.context == pytest.approx(cost.context, rel=1e-6)
         assert found.switch == pytest.approx(switch, rel=1e-6, abs=1e-9)
+        assert found.chunk_switch == pytest.approx(switch, rel=1e-6, abs=1e-9)
 
     check()
 

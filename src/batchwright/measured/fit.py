@@ -15,6 +15,7 @@ import numpy as np
 
 from batchwright.errors import InputError
 from batchwright.measured.samples import Samples
+from batchwright.measured.shapes import knots
 from batchwright.measured.step_time import Line, StepTime, tokens_of
 from batchwright.metrics import Numbers
 
@@ -41,7 +42,7 @@ def fit(samples: Samples) -> StepTime:
     found *= _level(columns @ found, taken)
     base, rest = found[0], found[1:]
     shared, head = len(shared_knots) - 1, len(head_knots) - 1
-    chunk, decode, context, pair, switch = rest[shared + head :].tolist()
+    chunk, decode, context, pair, switch, chunk_switch = rest[shared + head :].tolist()
     return StepTime(
         shared=_line(base, shared_knots, rest[:shared]),
         head=_line(0.0, head_knots, rest[shared : shared + head]),
@@ -50,15 +51,15 @@ def fit(samples: Samples) -> StepTime:
         context=context,
         pair=pair,
         switch=switch,
+        chunk_switch=chunk_switch,
         most_tokens=int(tokens.max()),
     )
 
 
 def _knots(values: Numbers) -> tuple[float, ...]:
-    """Powers of two up to the greatest value, and that one."""
-    most = max(float(values.max()), 2.0) if len(values) else 2.0
-    powers = [float(1 << i) for i in range(int(most).bit_length())]
-    return tuple(sorted({*powers, most}))
+    """Where kernels may change, up to the greatest value, and that one."""
+    most = max(int(values.max()), 2) if len(values) else 2
+    return tuple(float(knot) for knot in knots(most))
 
 
 def _ramps(values: Numbers, knots: Sequence[float]) -> list[Numbers]:
@@ -68,13 +69,15 @@ def _ramps(values: Numbers, knots: Sequence[float]) -> list[Numbers]:
 
 
 def _linear(samples: Samples) -> list[Numbers]:
-    steps = samples.steps
+    steps, switches = samples.steps, np.array(samples.switches, float)
+    chunks = np.array([s.num_chunks for s in steps], float)
     return [
-        np.array([s.num_chunks for s in steps], float),
+        chunks,
         np.array([s.num_decodes + s.padded_rows for s in steps], float),
         np.array([s.context_tokens + s.past_tokens for s in steps], float),
         np.array([s.prefill_attention for s in steps], float),
-        np.array(samples.switches, float),
+        switches * (chunks == 0),
+        switches * (chunks > 0),
     ]
 
 

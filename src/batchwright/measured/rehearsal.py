@@ -33,6 +33,6 @@ class Rehearsal:
             work.measure(self._step)
             tokens = tokens_of(self._step)
             self._now += self._cost.seconds(self._step)
-            self._now += self._cost.switch if tokens != self._tokens else 0.0
+            self._now += self._cost.switch_seconds(self._step) if tokens != self._tokens else 0.0
             self._tokens = tokens
         return [0] * len(work.sampled)

@@ -43,8 +43,9 @@ class Samples:
         return float(self._fitted(cost).sum() / sum(self.seconds) - 1)
 
     def _fitted(self, cost: StepTime) -> Numbers:
-        pairs = zip(self.steps, self.switches, strict=True)
-        return np.array([cost.seconds(step) + cost.switch * switches for step, switches in pairs])
+        steady = np.array([cost.seconds(step) for step in self.steps])
+        more: Numbers = np.array(self.switches, float) * [cost.switch_seconds(step) for step in self.steps]
+        return steady + more
 
 
 def together(parts: Iterable[Samples]) -> Samples:

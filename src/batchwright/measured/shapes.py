@@ -20,6 +20,7 @@ from batchwright.request import Request
 DECODES: Final = 7  # tokens of a request that decodes
 SHORT: Final = 16  # tokens of context
 LONG: Final = 192
+JUMPS: Final = (3, 5, 9, 17)  # rows that may take as long as the next power of two
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Shape:
 def shapes(limits: Limits, most_tokens: int) -> Iterator[Shape]:
     """Those that `limits` allow, with steps of up to `most_tokens` prompt tokens."""
     alone = replace(limits, enable_prefix_caching=False)
-    for rows in _powers(min(limits.max_num_seqs, most_tokens)):
+    for rows in knots(min(limits.max_num_seqs, most_tokens)):
         yield from _fitting(decode(alone, rows, SHORT))
     for rows in (1, limits.max_num_seqs):
         yield from _fitting(decode(alone, rows, LONG))
@@ -97,6 +98,11 @@ def _fitting(shape: Shape) -> Iterator[Shape]:
     longest = max(prompt + output for prompt, output in shape.lengths)
     if longest <= limits.longest and blocks <= limits.blocks:
         yield shape
+
+
+def knots(most: int) -> list[int]:
+    """Rows at which the kernels of a CPU may change: powers of two, and one more of the small ones."""
+    return sorted({*_powers(most), *(rows for rows in JUMPS if rows < most)})
 
 
 def _powers(most: int) -> list[int]:

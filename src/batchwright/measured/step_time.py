@@ -6,7 +6,9 @@
 
 tokens are those of chunks, decodes and padding alike: they go through the same matrices.  Padded rows
 count as rows that decode.  `shared` and `head` are lines between knots, because kernels change with the
-number of rows; neither ever falls.  `switch` is what an engine takes to prepare for other shapes.
+number of rows, and may jump from 4 to 5; neither ever falls.  `switch` is what an engine takes to
+prepare for other shapes; it is one number for steps with chunks, whose shapes are mostly new, and another
+one for the rest.
 """
 
 from __future__ import annotations
@@ -66,6 +68,7 @@ class StepTime:
     context: float
     pair: float
     switch: float
+    chunk_switch: float
     most_tokens: int
 
     def seconds(self, step: Step) -> float:
@@ -80,6 +83,10 @@ class StepTime:
         if steps == 1:
             return each
         return steps * each + self.context * (decodes * (steps * (steps - 1) // 2))
+
+    def switch_seconds(self, step: Step) -> float:
+        """What `step` takes more after one of another number of tokens."""
+        return self.chunk_switch if step.num_chunks else self.switch
 
     def decode_seconds(self, rows: int, context: int) -> float:
         """Of a step of so many decodes, each over `context` tokens."""
