@@ -20,6 +20,7 @@ from batchwright.request import Request
 DECODES: Final = 7  # tokens of a request that decodes
 SHORT: Final = 16  # tokens of context
 LONG: Final = 192
+EVEN: Final = 64  # tokens; multiples of it are faster than their neighbours
 JUMPS: Final = (3, 5, 9, 17)  # rows that may take as long as the next power of two
 
 
@@ -49,7 +50,7 @@ def shapes(limits: Limits, most_tokens: int) -> Iterator[Shape]:
         yield from _fitting(decode(alone, rows, SHORT))
     for rows in (1, limits.max_num_seqs):
         yield from _fitting(decode(alone, rows, LONG))
-    for tokens in _powers(most_tokens):
+    for tokens in _prompts(most_tokens):
         yield from _fitting(prompt(alone, tokens))
     for chunk in (16, 64, 256):
         if chunk < most_tokens:
@@ -103,6 +104,14 @@ def _fitting(shape: Shape) -> Iterator[Shape]:
 def knots(most: int) -> list[int]:
     """Rows at which the kernels of a CPU may change: powers of two, and one more of the small ones."""
     return sorted({*_powers(most), *(rows for rows in JUMPS if rows < most)})
+
+
+def _prompts(most: int) -> list[int]:
+    """Powers of two; from 64 on lengths between them, for kernels are faster at these than at most others."""
+    found = {most}
+    for power in _powers(most):
+        found |= {power} if power < EVEN else {power * 3 // 4 + 3, power - 5}
+    return sorted(found)
 
 
 def _powers(most: int) -> list[int]:
