@@ -73,8 +73,6 @@ class Live(Driver):
         self.blocks = NumberedBlocks(limits.blocks, limits.block_size, limits.enable_prefix_caching)
         super().__init__(self._policy, cost, limits, self.blocks)
         self._sees_all = True
-        self._decodes: list[Sequence] = []  # in admission order
-        self._padded: list[Sequence] = []
         self._are_listed = False
         self._was_idle = False
 

@@ -59,24 +59,29 @@ class Prepared:
 
     def resolved(self) -> Scenario:
         """The scenario with what was chosen for the user written out, so that it runs the same again."""
-        given, limits = self.scenario, self.limits
-        chosen: dict[str, Any] = {
-            "max_num_seqs": limits.max_num_seqs,
-            "max_num_batched_tokens": limits.max_num_batched_tokens,
-            "max_model_len": limits.longest,
-        }
-        if given.policies is None and not given.policy_file:
-            chosen["policies"] = list(DEFAULTS)
+        given, server = self.scenario, dict[str, Any]()
         if given.cost is None:
-            chosen |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
+            server |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
             if given.num_gpu_blocks_override is None:
-                chosen["gpu_memory_utilization"] = UTILIZATION
-        missing = {key: value for key, value in chosen.items() if getattr(given, key) is None}
-        return structs.replace(given, **missing)
+                server["gpu_memory_utilization"] = UTILIZATION
+        return written_out(given, self.limits, server)
 
     def blaming(self, policy: str) -> AbstractContextManager[None]:
         """An error of the user's own policy becomes one line that names its file and place."""
         return named(self.sources[policy]) if policy in self.sources else nullcontext()
+
+
+def written_out(given: Scenario, limits: Limits, server: dict[str, Any]) -> Scenario:
+    """`given`, with what it leaves open taken from `limits`, the default policies, and `server`."""
+    chosen: dict[str, Any] = {
+        "max_num_seqs": limits.max_num_seqs,
+        "max_num_batched_tokens": limits.max_num_batched_tokens,
+        "max_model_len": limits.longest,
+    } | server
+    if given.policies is None and not given.policy_file:
+        chosen["policies"] = list(DEFAULTS)
+    missing = {key: value for key, value in chosen.items() if getattr(given, key) is None}
+    return structs.replace(given, **missing)
 
 
 def prepare(scenario: Scenario) -> Prepared:

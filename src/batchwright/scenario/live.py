@@ -7,14 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import structs
-
-from batchwright.comparison import DEFAULTS
 from batchwright.engines.engine import Capacity
 from batchwright.errors import InputError
 from batchwright.limits import Limits
 from batchwright.replications import check_loads, loads_of_all_lengths
-from batchwright.scenario.build import check_lengths, chosen_policies, usable_blocks
+from batchwright.scenario.build import check_lengths, chosen_policies, usable_blocks, written_out
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import named
@@ -85,16 +82,7 @@ class LiveScenario:
 
     def resolved(self, limits: Limits) -> Scenario:
         """The scenario with what was chosen for the user written out, so that it runs the same again."""
-        given = self.scenario
-        chosen: dict[str, Any] = {
-            "max_num_seqs": limits.max_num_seqs,
-            "max_num_batched_tokens": limits.max_num_batched_tokens,
-            "max_model_len": limits.longest,
-        }
-        if given.policies is None and not given.policy_file:
-            chosen["policies"] = list(DEFAULTS)
-        missing = {key: value for key, value in chosen.items() if getattr(given, key) is None}
-        return structs.replace(given, **missing)
+        return written_out(self.scenario, limits, {})
 
 
 def prepare_live(scenario: Scenario) -> LiveScenario:
