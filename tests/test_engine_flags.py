@@ -101,6 +101,22 @@ def test_exact_with_another_kv_cache_is_the_engines_own_error(own: Path) -> None
         load_engine("openvino", loading)
 
 
+@pytest.mark.parametrize("threads", [None, 1])
+@pytest.mark.parametrize("cpus", [1, 2, 64])
+def test_openvino_is_exact_with_one_thread(
+    threads: int | None, cpus: int, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cpus)
+    assert ready(flags_of("openvino", own, tmp_path, exact=True, threads=threads)).threads == 1
+    assert ready(flags_of("openvino", own, tmp_path, threads=threads)).threads == (threads or max(cpus - 1, 1))
+
+
+@pytest.mark.parametrize("threads", [2, 64])
+def test_openvino_is_not_exact_with_more(threads: int, own: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"--threads is {threads}, .* give --threads 1"):
+        ready(flags_of("openvino", own, tmp_path, exact=True, threads=threads))
+
+
 def test_the_mock_engine_is_exact_anyway(tmp_path: Path) -> None:
     chosen = ready(flags_of("mock", None, tmp_path, exact=True))
     assert chosen.load(2, 64, None).words == "mock, virtual clock"

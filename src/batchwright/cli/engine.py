@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ENGINE: Final = "Engine"
 EngineName = Annotated[str, Option("--engine", help="openvino, llamacpp or mock", rich_help_panel=ENGINE)]
 Threads = Annotated[
-    int | None, Option(help="that compute a step; default: one fewer than the CPUs", rich_help_panel=ENGINE)
+    int | None, Option(help="that compute a step; default: one fewer than the CPUs, with --exact on openvino 1", rich_help_panel=ENGINE)
 ]
 KvCacheDtype = Annotated[
     str | None, Option(help="as the engine names it; default: the engine's", rich_help_panel=ENGINE)
@@ -47,7 +47,7 @@ FLOATS: Final = (0, 1, 32)  # llama.cpp's `llama_ftype` of f32, f16 and bf16
 
 @dataclass(frozen=True, kw_only=True)
 class EngineFlags:
-    """What the user asks for; `threads`: None is one fewer than the CPUs."""
+    """What the user asks for; `threads`: None is the default."""
 
     engine: str
     path: Path | None
@@ -128,7 +128,7 @@ class ReadyEngine:
 def ready(flags: EngineFlags) -> ReadyEngine:
     """Find the model, and check the flags.  Raises InputError."""
     _check(flags)
-    threads = flags.threads or max((os.cpu_count() or 2) - 1, 1)
+    threads = _threads(flags)
     if flags.engine == "mock":
         return ReadyEngine(flags=flags, checkpoint=None, threads=threads)
     from batchwright.checkpoint import find
@@ -165,6 +165,20 @@ def _check(flags: EngineFlags) -> None:
         raise InputError(
             f"--weights is {flags.weights!r}, but only llamacpp takes other formats of weights; leave it out"
         )
+
+
+def _threads(flags: EngineFlags) -> int:
+    """How many compute a step; OpenVINO is exact with one alone.  Raises InputError."""
+    from batchwright.errors import InputError
+
+    if flags.engine != "openvino" or not flags.exact:
+        return flags.threads or max((os.cpu_count() or 2) - 1, 1)
+    if flags.threads is not None and flags.threads > 1:
+        raise InputError(
+            f"--threads is {flags.threads}, but openvino is exact with one thread only; "
+            "give --threads 1, or leave --exact out"
+        )
+    return 1
 
 
 def _weights(flags: EngineFlags, gguf: Path) -> str | None:

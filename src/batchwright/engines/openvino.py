@@ -80,7 +80,7 @@ class OpenVino:
         """The model in `ir`, an `openvino_model.xml` with its weights beside it.
 
         `exact`: the tokens of a sequence do not depend on what else is in the batch, nor on how its
-        prompt was cut into chunks.  Needs `f16`, and is slower on long prompts.
+        prompt was cut into chunks.  Needs `f16` and one thread, and is slower on long prompts.
 
         Raises EngineError where OpenVINO is missing, is of a version that works otherwise, or cannot
         read `ir`, and InputError or LimitError on a value that cannot be.
@@ -181,6 +181,11 @@ def _check(threads: int, num_kv_blocks: int, max_model_len: int, precision: str,
         raise InputError(
             f"exact with kv_cache_precision {precision!r} cannot be: how a block is rounded depends on the "
             "chunks that filled it; give 'f16'"
+        )
+    if exact and threads > 1:
+        raise InputError(
+            f"exact with {threads} threads cannot be: how they share a step changes the order of its sums; "
+            "give 1"
         )
     for name, value in (("num_kv_blocks", num_kv_blocks), ("max_model_len", max_model_len)):
         if value < 1:
