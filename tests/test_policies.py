@@ -20,9 +20,11 @@ from batchwright.errors import BatchwrightError, InputError, LimitError
 from batchwright.limits import Limits
 from batchwright.policies import POLICIES, Dynamic, Orca, Static, Vllm, policies, policy
 from batchwright.policies.vllm import FLAGS
+from peers import PEERS
 from strategies import for_every_seed
 
 KINDS = (Static, Dynamic, Orca, Vllm)
+ALL_KINDS = (*KINDS, *(peer.KIND for peer in PEERS.values()))
 
 
 def random_static(random: Random) -> Static:
@@ -60,7 +62,9 @@ def random_vllm(random: Random) -> Vllm:
     return Vllm(version=version, **{name: values[name] for name in chosen})
 
 
-MAKERS: tuple[Callable[[Random], Any], ...] = (random_static, random_dynamic, random_orca, random_vllm)
+MAKERS: tuple[Callable[[Random], Any], ...] = (
+    random_static, random_dynamic, random_orca, random_vllm, *(peer.settings for peer in PEERS.values())
+)  # fmt: skip
 
 
 def random_policy(random: Random) -> Any:
@@ -239,6 +243,7 @@ BAD: dict[tuple[type, str], tuple[Any, ...]] = {
         for name in ("enable_chunked_prefill", "long_prefill_token_threshold_adaptive",
                      "scheduler_reserve_full_isl", "async_scheduling")
     },
+    **{(peer.KIND, flag): values for peer in PEERS.values() for flag, values in peer.BAD.items()},
 }  # fmt: skip
 CASES = [(kind, name, value) for (kind, name), values in BAD.items() for value in values]
 
@@ -248,7 +253,8 @@ def test_a_bad_value_is_refused_by_name(kind: type, name: str, value: Any) -> No
     with pytest.raises(InputError) as caught:
         kind(**{name: value})
     message = str(caught.value)
-    assert message.startswith(f"{kind.__name__.lower()}: ") or "vllm@" in message
+    name_of = next(policy for policy, known in POLICIES.items() if known is kind)
+    assert message.startswith(f"{name_of}: ") or f"{name_of}@" in message
     assert name.removesuffix("s").replace("_", " ") in message.replace("_", " ")
 
 
@@ -264,7 +270,7 @@ def test_every_parameter_is_validated() -> None:
         "max_num_partial_prefills", "max_long_partial_prefills",
     }  # fmt: skip
     assert checked == {field.name for field in fields(Vllm)}
-    for kind in (Static, Dynamic, Orca):
+    for kind in (Static, Dynamic, Orca, *(peer.KIND for peer in PEERS.values())):
         assert {name for k, name in BAD if k is kind} == {field.name for field in fields(kind)}
 
 
@@ -368,4 +374,5 @@ def test_a_policy_serves_many_runs_at_once() -> None:
 def test_the_short_names_are_the_policies() -> None:
     assert (bw.static, bw.dynamic, bw.orca, bw.vllm, bw.continuous) == (*KINDS, Vllm)
     assert bw.policy("static(8)") == bw.static(8)
-    assert set(POLICIES.values()) == set(KINDS)
+    assert set(POLICIES.values()) == set(ALL_KINDS)
+    assert set(POLICIES) == {"static", "dynamic", "orca", "vllm", "continuous", *PEERS}

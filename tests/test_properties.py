@@ -26,6 +26,7 @@ from batchwright.log import STAY
 from batchwright.policies import Dynamic, Orca, Static, Vllm
 from batchwright.request import CANCELLED, FINISHED, WAITING
 from batchwright.step import Step
+from peers import PEERS
 from strategies import END_TRAP, HELD_TRAP, for_every_seed, limits_of, requests_of, timed_workload, workload
 
 Load = dict[str, Any]
@@ -35,7 +36,7 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "custom_policy.py"
 CUSTOM: Callable[[Any], None] = runpy.run_path(str(EXAMPLE))["policy"]
 LINEAR = Linear(2**-2, 2**-10, 2**-7, 2**-13, 2**-16)  # reference.linear(): its sums are exact
 H100 = Roofline("H100-SXM", "llama-3.1-8b")
-POLICIES = ("vllm", "static", "dynamic", "orca", "custom", "paced")
+POLICIES = ("vllm", "static", "dynamic", "orca", "custom", "paced", *PEERS)
 MOST = 20  # requests of a load, where whole logs are compared
 COLUMNS = ("steps", "taken", "freed", "chunks", "held", "paused", *STAY)
 SECONDS = ("times", "first_token", "finished")
@@ -78,6 +79,8 @@ def policy_of(name: str, load: Load) -> tuple[Any, Callable[[Load], reference.Po
         return Dynamic(size, window, preferred), reference.dynamic(size, window, preferred)
     if name == "orca":
         return Orca(size), reference.orca(size)
+    if name in PEERS:
+        return PEERS[name].drawn(random, load["config"])
     return CUSTOM if name == "custom" else paced, None
 
 
@@ -208,7 +211,7 @@ def test_vllm_takes_the_time_that_the_reference_takes(seed: int) -> None:
     assert_timed("vllm", timed_workload(seed))
 
 
-@pytest.mark.parametrize("name", ["static", "dynamic", "orca"])
+@pytest.mark.parametrize("name", ["static", "dynamic", "orca", *PEERS])
 @for_more_seeds
 def test_the_other_policies_take_the_time_that_the_reference_takes(seed: int, name: str) -> None:
     assert_timed(name, timed_workload(seed, headroom=True))
@@ -412,7 +415,7 @@ def test_no_step_exceeds_the_limits_and_no_token_is_computed_in_vain(seed: int) 
     for r in requests:  # once, and once more per preemption at most
         longest = r.prompt + r.true_output - 1
         assert longest <= computed[r.id] <= longest * (r.preemptions + 1)
-        assert name in ("vllm", "custom") or first[r.id] == r.prompt
+        assert name in ("vllm", "custom", *PEERS) or first[r.id] == r.prompt
 
 
 # --- small cases ------------------------------------------------------------------

@@ -207,6 +207,18 @@ def theory(
     theory(scenario, as_json=json)
 
 
+@app.command()
+def policies(
+    names: Annotated[list[str] | None, Argument(help="of some policies only")] = None,
+    *,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/policies.md) instead of tables")] = False,
+) -> None:
+    """What each batching policy does, its flags, its source, and what it leaves out."""
+    from batchwright.cli.policies import policies
+
+    policies(names or [], json)
+
+
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")
 app.add_typer(workload, name="workload")

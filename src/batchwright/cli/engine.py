@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 ENGINE: Final = "Engine"
 EngineName = Annotated[str, Option("--engine", help="openvino, llamacpp or mock", rich_help_panel=ENGINE)]
 Threads = Annotated[
-    int | None, Option(help="that compute a step; default: one fewer than the CPUs, with --exact on openvino 1", rich_help_panel=ENGINE)
+    int | None,
+    Option(
+        help="that compute a step; default: one fewer than the CPUs, or 1 for --exact on openvino",
+        rich_help_panel=ENGINE,
+    ),
 ]
 KvCacheDtype = Annotated[
     str | None, Option(help="as the engine names it; default: the engine's", rich_help_panel=ENGINE)

@@ -19,10 +19,12 @@ Source: Triton Inference Server, `dynamic_batch_scheduler.cc` (`max_queue_delay`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
+from batchwright.policies.about import About
 from batchwright.policies.check import DEFAULT_BATCH, batch_size, check_count, check_number, check_sizes
 from batchwright.policies.kv import admit_whole, can_reserve, whole_length
 
@@ -38,6 +40,17 @@ class Dynamic:
     Raises InputError on a value that cannot be.
     """
 
+    about: ClassVar[About] = About(
+        engine="Triton Inference Server's dynamic batcher",
+        order="first come",
+        first="all prompts of a batch, then its decodes",
+        chunking="none",
+        kv="prompt + max_tokens",
+        victim="nobody",
+        leave="at once; nobody joins before all have",
+        source="triton-inference-server/core, dynamic_batch_scheduler.cc; the defaults are our choice",
+        left_out="several instances; priority levels; queue limits and timeouts",
+    )
     max_batch_size: int | None = None
     window: float = 0.25
     preferred_sizes: tuple[int, ...] = ()

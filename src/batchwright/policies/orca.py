@@ -10,10 +10,12 @@ Source: Yu et al., "Orca", OSDI 2022, algorithm 1; the reservation as in Sarathi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
+from batchwright.policies.about import About
 from batchwright.policies.check import batch_size, check_count
 from batchwright.policies.kv import admit_whole, can_reserve
 
@@ -23,6 +25,17 @@ from batchwright.policies.kv import admit_whole, can_reserve
 class Orca:
     """`max_batch_size`: slots; None: `max_num_seqs`.  Raises InputError on a value that cannot be."""
 
+    about: ClassVar[About] = About(
+        engine="Orca",
+        order="first come",
+        first="decodes and whole prompts in one step",
+        chunking="none",
+        kv="max_model_len, in every slot",
+        victim="nobody",
+        leave="at once",
+        source="Yu et al., OSDI 2022, algorithm 1; the reservation as in sarathi-serve's orca",
+        left_out="pipelining over several workers",
+    )
     max_batch_size: int | None = None
 
     def __post_init__(self) -> None:

@@ -12,12 +12,13 @@ Orca (Yu et al., OSDI 2022), section 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from batchwright.batch import PAD, STAY, Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError
+from batchwright.policies.about import About
 from batchwright.policies.check import batch_size, check_bool, check_count
 from batchwright.policies.kv import admit_whole, whole_length
 from batchwright.request import Request
@@ -34,6 +35,17 @@ class Static:
     Raises InputError on a value that cannot be.
     """
 
+    about: ClassVar[About] = About(
+        engine="FasterTransformer, Hugging Face generate",
+        order="first come",
+        first="all prompts of a batch, then its decodes",
+        chunking="none",
+        kv="prompt + max_tokens",
+        victim="nobody",
+        leave="when the batch ends",
+        source="Yu et al., Orca, OSDI 2022, section 4, for the reservation; the defaults are our choice",
+        left_out="sorting by length; several batches in flight",
+    )
     batch_size: int | str | None = None
     padded: bool = True
     streamed: bool = False

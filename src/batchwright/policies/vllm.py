@@ -16,12 +16,13 @@ connectors, pipeline and data parallelism.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import ClassVar, Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError, LimitError
+from batchwright.policies.about import About
 from batchwright.policies.check import check_bool, check_choice, check_count, check_number
 from batchwright.policies.order import by_priority
 from batchwright.policies.victim import least_urgent
@@ -58,6 +59,17 @@ class Vllm:
     Raises InputError on an unknown version, a flag that the version lacks, or a bad value.
     """
 
+    about: ClassVar[About] = About(
+        engine="vLLM V1, 0.32 and 0.19",
+        order="first come, or priority",
+        first="those that run, in admission order, then new prompts, in one token budget",
+        chunking="to what the budget leaves",
+        kv="the prompt, less its cached prefix",
+        victim="the newest, or the least urgent; recomputes",
+        leave="at once, seen a step late if asynchronous",
+        source="vLLM 0.32.0 and 0.19.0, v1/core/sched",
+        left_out="speculative decoding, LoRA, multimodal input, KV connectors",
+    )
     version: str = "0.32"
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
