@@ -16,8 +16,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from batchwright.conformance import limits_of as limits_of
 from batchwright.engines.vllm.workloads import workload
-from batchwright.limits import Limits
 from batchwright.request import NO_KEYS, Request
 
 GROUP = 100_000  # keys of one prefix group: more than it has blocks
@@ -63,18 +63,6 @@ def timed_workload(seed: int, asynchronous: bool | None = None, headroom: bool =
 def requests_of(load: dict[str, Any]) -> list[Request]:
     """The requests of a workload; ids are their places in the list."""
     return [_request_of(i, request, load["config"]) for i, request in enumerate(load["requests"])]
-
-
-def limits_of(config: dict[str, Any]) -> Limits:
-    """The limits in a workload's `config`."""
-    return Limits(
-        max_num_seqs=config["max_num_seqs"],
-        max_num_batched_tokens=config["max_num_batched_tokens"],
-        max_model_len=config["max_model_len"],
-        block_size=config["block_size"],
-        num_kv_blocks=config["num_blocks"] - 1,
-        enable_prefix_caching=config["enable_prefix_caching"],
-    )
 
 
 def _request_of(index: int, request: dict[str, Any], config: dict[str, Any]) -> Request:
