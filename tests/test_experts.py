@@ -45,7 +45,9 @@ def simulated(experts: int, active: int, ranks: int, tokens: int, skew: float) -
 @pytest.mark.parametrize(("experts", "active", "tokens", "distinct"), [
     (256, 8, 4, 30.53), (256, 8, 64, 222.4), (64, 6, 16, 50.75), (8, 2, 1, 2.0),
 ])  # fmt: skip
-def test_distinct_experts_of_a_uniform_router(experts: int, active: int, tokens: int, distinct: float) -> None:
+def test_distinct_experts_of_a_uniform_router(
+    experts: int, active: int, tokens: int, distinct: float
+) -> None:
     assert Router(experts, active).touched(tokens) == pytest.approx(distinct, rel=2e-4)
     assert Router(experts, active).used(tokens) == pytest.approx(tokens * active)
 

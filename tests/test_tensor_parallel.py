@@ -32,7 +32,11 @@ def test_the_all_reduce_lasts_as_long_as_a_ring_of_messages(tp: int) -> None:
 
 # Source: vllm-project/vllm#16300 (2025): QwQ-32B on A100s of 80 GB, vLLM 0.7.2, prompts of 1 token, 200
 # output tokens: seconds by tensor parallelism and batch size.
-MEASURED = {(2, 1): 5.50, (4, 1): 3.91, (8, 1): 3.15, (2, 16): 6.07, (4, 16): 4.77, (8, 16): 4.25, (2, 128): 11.34}
+MEASURED = {
+    (2, 1): 5.50, (4, 1): 3.91, (8, 1): 3.15,
+    (2, 16): 6.07, (4, 16): 4.77, (8, 16): 4.25,
+    (2, 128): 11.34,
+}  # fmt: skip
 OUTPUT = 200
 
 

@@ -12,7 +12,7 @@ GREATEST: Final = 1e6  # seconds, of a step or of one of its tokens
 
 
 def checked(value: object, step: Step, most: float = GREATEST) -> float:
-    """The seconds of `step`, or at most `most` of a stretch from it.  Raises CostError on an impossible time."""
+    """The value as seconds of `step`, or of a stretch from it.  Raises CostError if it cannot be."""
     if type(value) is float and 0.0 < value <= most:  # a protocol is slow to check
         return value
     seconds = float(value) if isinstance(value, SupportsFloat) else 0.0

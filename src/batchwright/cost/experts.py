@@ -102,7 +102,9 @@ class Router:
         if len(means) == 1:
             return means[0]
         if means[0] < MANY:
-            return _expected_maximum([at_most(mean, max(spread, 0.0)) for mean, spread in zip(means, spreads, strict=True)])
+            return _expected_maximum(
+                [at_most(mean, max(spread, 0.0)) for mean, spread in zip(means, spreads, strict=True)]
+            )
         most = mean = spread = 0.0
         for count in range(1, len(means) + 1):
             mean += means[count - 1]

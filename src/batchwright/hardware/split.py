@@ -38,7 +38,9 @@ def check_split(model: Model, tp: int, pp: int, dp: int, ep: bool) -> None:
     _check_count("pp", pp)
     _check_count("dp", dp)
     if not isinstance(ep, bool):
-        raise LimitError(f"ep is {ep!r}, but must be True or False: experts lie on all tp * dp GPUs or are cut")
+        raise LimitError(
+            f"ep is {ep!r}, but must be True or False: experts lie on all tp * dp GPUs or are cut"
+        )
     if pp > model.layers:
         raise LimitError(f"pp {pp} is over the {model.layers} layers of {model.name}; lower it")
     if dp > 1 and not model.moe_layers:

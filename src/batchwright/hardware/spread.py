@@ -49,9 +49,7 @@ class Spread:
     hop: float
 
 
-def spread(
-    gpu: Gpu, model: Model, tp: int, dp: int, ep: bool, mfu: float, mbu: float, link: float
-) -> Spread:
+def spread(gpu: Gpu, model: Model, tp: int, dp: int, ep: bool, mfu: float, mbu: float, link: float) -> Spread:
     """The coefficients; `link` in bytes/s per direction."""
     ranks = tp * dp
     width = 1 if ep else ranks  # GPUs that share one expert

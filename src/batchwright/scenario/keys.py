@@ -65,7 +65,8 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         int | None, _key("stages that the layers are cut into", SERVER, "--pp", "--pipeline-parallel-size")
     ] = None
     dp: Annotated[
-        int | None, _key("ranks with requests of their own, in lock step", SERVER, "--dp", "--data-parallel-size")
+        int | None,
+        _key("ranks with requests of their own, in lock step", SERVER, "--dp", "--data-parallel-size"),
     ] = None
     enable_expert_parallel: Annotated[bool, _key("whole experts, spread over all GPUs", SERVER)] = False
     gpu_memory_utilization: Annotated[float | None, _key("default: 0.92", SERVER)] = None
