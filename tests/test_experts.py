@@ -57,7 +57,7 @@ def test_distinct_experts_of_a_uniform_router(
 def test_a_skewed_router_touches_fewer_experts(skew: float, tokens: int) -> None:
     found = Router(64, 6, 1, skew).touched(tokens)
     _, distinct = simulated(64, 6, 1, tokens, skew)
-    assert found == pytest.approx(distinct, rel=0.01)
+    assert found == pytest.approx(distinct, rel=0.02)
     assert found <= Router(64, 6).touched(tokens) * (1 + 1e-12)
 
 

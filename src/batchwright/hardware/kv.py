@@ -16,7 +16,7 @@ from typing import Final
 from batchwright.errors import LimitError
 from batchwright.hardware.gpus import GIB, Gpu
 from batchwright.hardware.models import Model
-from batchwright.hardware.split import check_split, most_layers, splits, weight_bytes
+from batchwright.hardware.split import Split, check_split, most_layers, splits, weight_bytes
 
 # CUDA context, kernels' workspaces and CUDA graphs.  Chosen so that llama-3.1-8b on an RTX 4090
 # (vLLM 0.19, 2048 batched tokens, 256 requests, utilization 0.9) has the 2588 blocks measured there,
@@ -78,13 +78,14 @@ def num_kv_blocks(
     free = usable - weight_bytes(model, tp, pp, dp, ep) - reserved
     blocks = free // (block_size * kv_bytes_per_token(model, tp, pp)) - 1
     if blocks < 1:
-        raise LimitError(_why_not(gpu, model, (tp, pp, dp, ep), usable, reserved))
+        raise LimitError(_why_not(gpu, model, Split(tp, pp, dp, ep), usable, reserved))
     return blocks
 
 
-def _why_not(gpu: Gpu, model: Model, split: tuple[int, int, int, bool], usable: int, reserved: int) -> str:
-    tp, pp, dp, _ = split
-    where = f"tp {tp}" + (f", pp {pp}" if pp > 1 else "") + (f", dp {dp}" if dp > 1 else "")
+def _why_not(gpu: Gpu, model: Model, split: Split, usable: int, reserved: int) -> str:
+    where = f"tp {split.tp}"
+    where += f", pp {split.pp}" if split.pp > 1 else ""
+    where += f", dp {split.dp}" if split.dp > 1 else ""
     return (
         f"{model.name} on {where} of {gpu.name} does not fit: "
         f"weights {weight_bytes(model, *split) / GIB:.1f} GiB and "
@@ -93,9 +94,9 @@ def _why_not(gpu: Gpu, model: Model, split: tuple[int, int, int, bool], usable: 
     )
 
 
-def _remedy(model: Model, split: tuple[int, int, int, bool], usable: int, reserved: int) -> str:
-    tp, *others = split
-    for larger in range(tp + 1, model.heads + 1):
-        if splits(model, larger) and weight_bytes(model, larger, *others) + reserved < usable:
+def _remedy(model: Model, split: Split, usable: int, reserved: int) -> str:
+    for larger in range(split.tp + 1, model.heads + 1):
+        weights = weight_bytes(model, *split._replace(tp=larger))
+        if splits(model, larger) and weights + reserved < usable:
             return f"raise tp to {larger} or choose a GPU with more memory"
     return "choose a GPU with more memory or lower max_num_batched_tokens"

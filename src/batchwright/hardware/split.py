@@ -12,8 +12,19 @@ Source: vLLM 0.32, `--tensor-parallel-size`, `--pipeline-parallel-size`, `--data
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from batchwright.errors import LimitError
 from batchwright.hardware.models import Model
+
+
+class Split(NamedTuple):
+    """Into how many parts, of each kind."""
+
+    tp: int
+    pp: int
+    dp: int
+    ep: bool
 
 
 def check_tp(model: Model, tp: int) -> None:
