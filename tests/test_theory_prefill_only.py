@@ -19,7 +19,6 @@ from queueing import assert_agrees, poisson, replicate, serve
 pytestmark = pytest.mark.pure  # the layers above the core are pure Python
 
 WARM = 500
-COUNT = 12_000
 RATE = 0.7
 
 
@@ -40,7 +39,7 @@ def summary(arrival: Any, first: Any) -> list[float]:
 
 def test_prompts_one_at_a_time_are_md1() -> None:
     def run(random: Any) -> list[float]:
-        arrival = poisson(random, RATE, COUNT)
+        arrival = poisson(random, RATE, 12_000)
         return summary(arrival, firsts(arrival, 1.0))
 
     held(slo.prefill_ttft(RATE, 1.0), run)
@@ -48,7 +47,7 @@ def test_prompts_one_at_a_time_are_md1() -> None:
 
 def test_tensor_parallel_prompts_are_md1_of_shorter_ones() -> None:
     def run(random: Any) -> list[float]:
-        arrival = poisson(random, RATE, COUNT)
+        arrival = poisson(random, RATE, 3_000)
         return summary(arrival, firsts(arrival, 1.0 / 1.6))
 
     held(slo.parallel_ttft(RATE, 1.0, 1.6), run)
@@ -56,7 +55,7 @@ def test_tensor_parallel_prompts_are_md1_of_shorter_ones() -> None:
 
 def test_two_stages_in_tandem_wait_only_at_the_first() -> None:
     def run(random: Any) -> list[float]:
-        arrival = poisson(random, RATE, COUNT)
+        arrival = poisson(random, RATE, 3_000)
         between = firsts(arrival, 0.5)
         return summary(arrival, firsts(between, 0.5))
 

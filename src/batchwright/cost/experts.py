@@ -17,7 +17,6 @@ Source: distinct experts, exact; normal scores, Blom 1958; the bound, the maximu
 from __future__ import annotations
 
 from math import ceil, exp, log1p, sqrt
-from statistics import NormalDist
 from typing import Final
 
 MANY: Final = 24.0  # a mean number from which the normal law does
@@ -29,6 +28,8 @@ def normal_scores(most: int) -> list[float]:
 
     Too great by 4 % of 2, 0.6 % of 8.  Source: Blom 1958.
     """
+    from statistics import NormalDist  # half of this package's import time, for few of its users
+
     law = NormalDist()
     return [0.0] + [law.inv_cdf((count - 0.375) / (count + 0.25)) for count in range(1, most + 1)]
 
