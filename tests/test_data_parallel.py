@@ -9,7 +9,7 @@ import pytest
 
 from batchwright.cost import Roofline
 from batchwright.errors import CostError, LimitError
-from batchwright.hardware import MODELS
+from batchwright.hardware import MODELS, check_split
 from batchwright.step import Step
 
 MODEL = MODELS["qwen3-30b-a3b"]
@@ -77,14 +77,25 @@ def test_ranks_that_share_experts_give_more_than_as_many_servers() -> None:
         ("llama-3.1-8b", {"ep": True}, "ep of llama-3.1-8b: the model has no experts"),
         ("llama-3.1-8b", {"pp": 33}, "pp 33 is over the 32 layers"),
         ("llama-3.1-8b", {"pp": 0}, "pp is 0"),
-        ("mixtral-8x7b", {"dp": True}, "dp is True"),
         ("mixtral-8x7b", {"dp": 4, "tp": 4, "ep": True}, r"tp 4 \* dp 4 is over the 8 experts"),
-        ("mixtral-8x7b", {"ep": 8}, "ep is 8, but must be True or False"),
     ],
 )
 def test_a_split_that_cannot_be_is_refused(model: str, split: dict[str, Any], said: str) -> None:
     with pytest.raises(LimitError, match=said):
         Roofline("H100-SXM", model, **split)
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        ((1, 1, True, False), "dp is True"),
+        ((1, 2.0, 1, False), "pp is 2.0"),
+        ((1, 1, 1, 8), "ep is 8, but must be True or False"),
+    ],
+)
+def test_a_split_that_is_no_count_is_refused(split: Any, said: str) -> None:
+    with pytest.raises(LimitError, match=said):
+        check_split(MODELS["mixtral-8x7b"], *split)
 
 
 @pytest.mark.parametrize(

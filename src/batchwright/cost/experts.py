@@ -16,7 +16,7 @@ Source: distinct experts, exact; normal scores, Blom 1958; the bound, the maximu
 
 from __future__ import annotations
 
-from math import ceil, exp, log1p, sqrt
+from math import ceil, exp, fsum, log1p, sqrt
 from typing import Final
 
 MANY: Final = 24.0  # a mean number from which the normal law does
@@ -42,7 +42,7 @@ def inclusion(experts: int, active: int, skew: float) -> list[float]:
     weights = [float(rank) ** -skew for rank in range(1, experts + 1)]
     certain = 0
     while True:  # each round finds more experts that every token uses, or ends
-        scale = (active - certain) / sum(weights[certain:]) if certain < active else 0.0
+        scale = (active - certain) / fsum(weights[certain:]) if certain < active else 0.0
         more = sum(1 for weight in weights[certain:] if weight * scale >= 1.0)
         if not more:
             return [1.0] * certain + [weight * scale for weight in weights[certain:]]
@@ -60,6 +60,8 @@ class Router:
         self._dealt = [chances[rank::ranks] for rank in range(ranks)]
         self._active = active
         self._more = experts / (experts - 1) if experts > 1 else 1.0  # k of E are drawn without return
+        self._asked = [fsum(chances) for chances in self._dealt]  # pairs of one token
+        self._varies = [self._more * fsum([p * (1.0 - p) for p in chances]) for chances in self._dealt]
         self._scores = normal_scores(ranks)
         self._touched: dict[int, float] = {}
         self._used: dict[int, float] = {}
@@ -94,8 +96,8 @@ class Router:
         return min(self._greatest(means, spreads), float(held), float(tokens * min(self._active, held)))
 
     def _count_used(self, tokens: int) -> float:
-        means = [tokens * sum(chances) for chances in self._dealt]
-        spreads = [tokens * self._more * sum(p * (1.0 - p) for p in chances) for chances in self._dealt]
+        means = [tokens * each for each in self._asked]
+        spreads = [tokens * each for each in self._varies]
         return min(self._greatest(means, spreads), float(tokens * min(self._active, len(self._dealt[0]))))
 
     def _greatest(self, means: list[float], spreads: list[float]) -> float:
