@@ -10,12 +10,22 @@ import pytest
 from batchwright.cost import Hosted, Roofline
 from batchwright.errors import InputError, LimitError
 from batchwright.export.replay import serve_command
-from batchwright.hardware import GPUS, MODELS, Model, kv_bytes_per_token, num_kv_blocks, weight_bytes
+from batchwright.hardware import (
+    GPUS,
+    MODELS,
+    Model,
+    kv_bytes_per_token,
+    num_kv_blocks,
+    reserved_bytes,
+    weight_bytes,
+)
 from batchwright.limits import Limits
 from batchwright.policies import Vllm
+from batchwright.request import Request
 from batchwright.scenario.build import prepare
 from batchwright.scenario.keys import Scenario
 from batchwright.settled import kv_blocks
+from batchwright.simulator import Simulator
 
 H100 = GPUS["H100-SXM"]
 
@@ -67,20 +77,36 @@ def test_weights_engine_and_blocks_fill_the_fullest_gpu() -> None:
         tp, pp = int(split.get("tp", 1)), int(split.get("pp", 1))
         block = 16 * kv_bytes_per_token(model, tp, pp)
         used = weight_bytes(model, **split) + (blocks + 1) * block  # type: ignore[arg-type]
-        left = H100.memory_bytes * 0.9 - used
-        assert 0 <= left - engine_bytes(model, tp) < block
-
-
-def engine_bytes(model: Model, tp: int) -> int:
-    from batchwright.hardware import reserved_bytes
-
-    return reserved_bytes(model, tp, 2048, 256)
+        left = H100.memory_bytes * 0.9 - used - reserved_bytes(model, tp, 2048, 256)
+        assert 0 <= left < block
 
 
 def test_a_pipeline_of_two_has_more_than_twice_the_blocks() -> None:
     one, two = Roofline("H100-SXM", "llama-3.1-8b"), Roofline("H100-SXM", "llama-3.1-8b", pp=2)
     assert two.num_kv_blocks() > 2 * one.num_kv_blocks()
     assert two.kv_bytes_per_token == one.kv_bytes_per_token // 2
+
+
+# A simulation
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        Roofline("H100-SXM", "llama-3.1-8b", pp=4),
+        Roofline("H100-SXM", "mixtral-8x7b", tp=2, dp=4, ep=True, router_skew=0.5),
+    ],
+    ids=["stages", "ranks"],
+)
+def test_a_split_model_skips_quiet_steps_to_the_same_bits(cost: Roofline) -> None:
+    limits = Limits(max_num_seqs=32, max_num_batched_tokens=2048)
+    ends = []
+    for skip in (True, False):
+        simulator = Simulator(Vllm(), cost, limits, skip=skip)
+        requests = [Request(i, i / 64, 100 + 37 * (i % 11), 40 + 13 * (i % 7)) for i in range(120)]
+        simulator.run(requests)
+        ends.append([(r.first_token, r.finished) for r in requests])
+    assert ends[0] == ends[1]
 
 
 # Scenarios
