@@ -36,12 +36,16 @@ def replay_script(
     trace: str,
     model: str,
     tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: bool = False,
     result: str = "result.json",
 ) -> Exported:
     """Two commands: start the server, and once it answers, send the load.
 
     `trace`: the file of `replay_trace`.  `result`: what the client writes.
-    `policy`: what was simulated; only that of vLLM can be told to the server.
+    `policy`: what was simulated; only that of vLLM can be told to the server.  `limits`: as the
+    flags state them, of one of the `dp` ranks.
     """
     notes = tuple(" ".join(note.split()) for note in _notes(load, limits, policy))
     lines = [
@@ -49,7 +53,7 @@ def replay_script(
         *(f"#   {note}" for note in notes),
         "",
         "# The server:",
-        serve_command(limits, policy, model, tp),
+        serve_command(limits, policy, model, tp, pp, dp, ep),
         "",
         "# The load, from another shell once the server answers:",
         bench_command(load, trace, model, result),
@@ -57,10 +61,13 @@ def replay_script(
     return Exported(text="\n".join(lines) + "\n", notes=notes)
 
 
-def serve_command(limits: Limits, policy: Any, model: str, tp: int = 1) -> str:
+def serve_command(
+    limits: Limits, policy: Any, model: str, tp: int = 1, pp: int = 1, dp: int = 1, ep: bool = False
+) -> str:
     """`vllm serve` under `limits`, and under the flags of `policy` where that is vLLM's."""
     flags: dict[str, Any] = {
         "tensor_parallel_size": tp,
+        **_split(pp, dp, ep),
         "max_num_seqs": limits.max_num_seqs,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "max_model_len": limits.max_model_len,
@@ -75,6 +82,13 @@ def serve_command(limits: Limits, policy: Any, model: str, tp: int = 1) -> str:
     for name, value in flags.items():
         words += _words(name, value)
     return shlex.join(words)
+
+
+def _split(pp: int, dp: int, ep: bool) -> dict[str, Any]:
+    """The flags that split the model further, where it is split."""
+    sizes = {"pipeline_parallel_size": pp, "data_parallel_size": dp}
+    found: dict[str, Any] = {name: size for name, size in sizes.items() if size > 1}
+    return found | ({"enable_expert_parallel": True} if ep else {})
 
 
 def replay_trace(load: Workload, arrival: Numbers | None = None) -> Exported:

@@ -12,16 +12,17 @@ from batchwright.errors import InputError
 from batchwright.limits import Limits
 from batchwright.replications import check_loads, loads_of_all_lengths
 from batchwright.scenario.build import check_lengths, chosen_policies, usable_blocks, written_out
-from batchwright.scenario.keys import Scenario
+from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import named
+from batchwright.scenario.split import SPLITS
 from batchwright.settled import needed_model_len
 from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
 SEQS: Final = 16  # a CPU gains little from more,
 TOKENS: Final = 512  # and its clients wait for large chunks
-SIMULATED: Final = ("gpu", "model", "tp", "gpu_memory_utilization", "cost")
+SIMULATED: Final = ("gpu", "model", *SPLITS, "gpu_memory_utilization", "cost")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ class LiveScenario:
 def prepare_live(scenario: Scenario) -> LiveScenario:
     """Read the load and the policies.  Raises BatchwrightError."""
     for key in SIMULATED:
-        if getattr(scenario, key) is not None:
+        if is_given(scenario, key):
             raise InputError(f"{key} is given, but a live run measures the engine; leave it out")
     policies, sources = chosen_policies(scenario)
     slo = None if scenario.slo is None else read_slo(scenario.slo)
