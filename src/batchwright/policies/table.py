@@ -15,8 +15,11 @@ from batchwright.errors import InputError, nearest
 from batchwright.expressions import expression
 from batchwright.policies.dynamic import Dynamic
 from batchwright.policies.orca import Orca
+from batchwright.policies.sarathi import Sarathi
 from batchwright.policies.static import Static
+from batchwright.policies.tensorrt_llm import TensorrtLlm
 from batchwright.policies.vllm import Vllm
+from batchwright.policies.vllm_v0 import VllmV0
 
 POLICIES: Final[dict[str, type]] = {
     "static": Static,
@@ -24,6 +27,9 @@ POLICIES: Final[dict[str, type]] = {
     "orca": Orca,
     "vllm": Vllm,
     "continuous": Vllm,
+    "vllm_v0": VllmV0,
+    "sarathi": Sarathi,
+    "tensorrt_llm": TensorrtLlm,
 }
 _ITEM: Final = re.compile(r"([A-Za-z_][\w-]*)(?:@([\w.]+))?\s*(\(.*\))?", re.DOTALL)
 _FLAG: Final = re.compile(r"[A-Za-z_][\w-]*(?=\s*=)")
