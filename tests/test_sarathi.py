@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 
+import batchwright as bw
 from batchwright.cost import Constant, Linear
 from batchwright.errors import InputError
 from batchwright.limits import Limits
 from batchwright.policies import policy
 from batchwright.policies.sarathi import Sarathi
-from batchwright.request import Request
-from batchwright.simulator import Simulator
 from test_schedules import finished, load, scheduled, served, walk, walked
 
 SECOND = Constant(1.0)  # every step
@@ -173,34 +170,13 @@ TABLE_4 = {
 STEP_TIME = Linear(base=0.020, prefill=1e-4)
 
 
-def tails(flags: Sarathi, seed: int) -> tuple[float, float]:
-    """P99 TTFT and P99 of the gaps between tokens, in seconds."""
-    random, at = Random(seed), 0.0
-    requests = []
-    for i in range(400):
-        at += random.expovariate(1.0)
-        requests.append(Request(i, at, random.randint(1000, 8000), random.randint(50, 250)))
-    simulator = Simulator(flags, STEP_TIME, Limits(), skip=False)
-    simulator.run(requests)
-    last: dict[int, float] = {}
-    gaps = []
-    left = {r.id: r.prompt for r in requests}
-    for step, end in zip(walk(simulator), simulator.log.seconds("times"), strict=True):
-        for id, tokens in step.scheduled:
-            left[id] -= tokens
-            if id in last:
-                gaps.append(end - last[id])
-            if left[id] <= 0:
-                last[id] = end
-    ttft = [r.first_token - r.arrival for r in requests]
-    return float(np.percentile(ttft, 99)), float(np.percentile(gaps, 99))
+LONG_PROMPTS = "poisson(rate=1, n=400, prompt=uniform(1000, 8000), output=uniform(50, 250), seed={})"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_both_halves_together_have_the_low_tail_of_each_as_in_table_4(seed: int) -> None:
-    found = {name: tails(flags, seed) for name, flags in TABLE_4.items()}
-    ttft = {name: times[0] for name, times in found.items()}
-    tbt = {name: times[1] for name, times in found.items()}
-    print(ttft, tbt)
+    runs = bw.compare(bw.Workload.open(LONG_PROMPTS.format(seed)), STEP_TIME, Limits(), TABLE_4)
+    ttft = {name: run.summary.ttft.p99 for name, run in runs.items()}
+    tbt = {name: run.summary.itl.p99 for name, run in runs.items()}
     assert ttft["hybrid"] < ttft["both"] < 0.8 * ttft["chunked"]
     assert tbt["both"] < tbt["chunked"] < 0.3 * tbt["hybrid"]

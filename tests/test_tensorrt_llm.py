@@ -19,7 +19,9 @@ SECOND = Constant(1.0)  # every step
 FOUR_BLOCKS = Limits(block_size=4, num_kv_blocks=4, enable_prefix_caching=False)
 
 
-def steps_of(limits: Limits = NO_CACHE, /, *shapes: tuple[float, int, int], **flags: Any) -> list[dict[int, int]]:
+def steps_of(
+    limits: Limits = NO_CACHE, /, *shapes: tuple[float, int, int], **flags: Any
+) -> list[dict[int, int]]:
     """The schedule, which is the same skipped, walked and audited."""
     make, policy = load(*shapes), TensorrtLlm(**flags)
     served(policy, make, SECOND, limits)
@@ -153,20 +155,24 @@ def test_equal_progress_gives_a_block_to_each_in_turn() -> None:
         ([5, 6], 20, ([5, 6], [5, 6], [5, 6])),
         ([5, 6], 10, ([5], [5, 4], [5, 4])),
         ([9, 1], 6, ([], [4, 1], [4, 1])),
-        ([30, 1], 12, ([30], [12, 0], [8, 1])),
+        ([30, 1], 12, ([], [12, 0], [8, 1])),
         ([3, 3, 3], 2, ([], [0, 0, 0], [0, 0, 0])),
     ],
 )
-def test_three_ways_to_share_a_budget(missing: list[int], left: int, expected: tuple[list[int], ...]) -> None:
-    # `left` of a budget of 24, in units of 4.
-    shared = (whole(missing, left, 24), first_come(missing, left, 4), equal_progress(missing, left, 4))
+def test_three_ways_to_share_what_is_left(
+    missing: list[int], left: int, expected: tuple[list[int], ...]
+) -> None:
+    # In units of 4.
+    shared = (whole(missing, left, False), first_come(missing, left, 4), equal_progress(missing, left, 4))
     assert shared == expected
+    assert whole(missing, left, True)[0] == missing[0]
 
 
 def test_what_it_does_not_start_with() -> None:
+    crowded = TensorrtLlm(max_batch_size=300, max_num_tokens=256)
     chunked = TensorrtLlm(max_batch_size=4, max_num_tokens=8, enable_chunked_context=True)
     for policy, block_size, why in (
-        (TensorrtLlm(max_batch_size=300, max_num_tokens=256), 16, "max_batch_size 300 is over max_num_tokens 256"),
+        (crowded, 16, "max_batch_size 300 is over max_num_tokens 256"),
         (chunked, 16, "max_num_tokens 8 is below the chunk unit of 16 tokens"),
     ):
         with pytest.raises(LimitError, match=f"^tensorrt_llm: {why}"):

@@ -94,11 +94,12 @@ def test_a_cached_prefix_costs_no_tokens_but_its_blocks_must_fit() -> None:
 
 
 def test_what_v0_does_not_start_with() -> None:
-    for policy, limits, why in (
-        (VllmV0(max_num_batched_tokens=511), Limits(max_model_len=512), "tokens 511 is below max_model_len 512"),
-        (VllmV0(max_num_seqs=300), Limits(max_num_batched_tokens=256), "seqs 300 is over max_num_batched"),
-        (VllmV0(max_num_batched_tokens=128), Limits(), "max_num_seqs 256 is over max_num_batched_tokens 128"),
-    ):
-        with pytest.raises(LimitError, match=f"vllm_v0: max_num.*{why}"):
-            policy.begin(Batch(limits))
+    cases = {
+        "tokens 511 is below max_model_len 512": (511, None, Limits(max_model_len=512)),
+        "seqs 300 is over max_num_batched_tokens 256": (None, 300, Limits(max_num_batched_tokens=256)),
+        "seqs 256 is over max_num_batched_tokens 128": (128, None, Limits()),
+    }
+    for why, (tokens, seats, limits) in cases.items():
+        with pytest.raises(LimitError, match=f"^vllm_v0: max_num_.*{why}"):
+            VllmV0(max_num_batched_tokens=tokens, max_num_seqs=seats).begin(Batch(limits))
     VllmV0(max_num_batched_tokens=512).begin(Batch(Limits(max_model_len=512)))

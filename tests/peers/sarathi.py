@@ -31,7 +31,10 @@ def settings(random: Random) -> Sarathi:
     if random.random() < 0.5:
         chunked = random.random() < 0.5
         return Sarathi(
-            max_num_seqs=seats, chunk_size=chunk, enable_chunked_prefill=chunked, enable_hybrid_batching=hybrid
+            max_num_seqs=seats,
+            chunk_size=chunk,
+            enable_chunked_prefill=chunked,
+            enable_hybrid_batching=hybrid,
         )
     return Sarathi(max_num_seqs=seats, enable_hybrid_batching=hybrid, **schedule(random, 4096))
 
@@ -55,7 +58,10 @@ def drawn(random: Random, config: dict[str, Any]) -> Any:
     if random.random() < 0.3:
         flags |= schedule(random, config["max_model_len"])
     else:
-        flags |= {"chunk_size": random.choice([1, 5, 32, 100]), "enable_chunked_prefill": random.random() < 0.7}
+        flags |= {
+            "chunk_size": random.choice([1, 5, 32, 100]),
+            "enable_chunked_prefill": random.random() < 0.7,
+        }
     policy = Sarathi(**flags)
     return policy, lambda load: Reference(load, policy)
 

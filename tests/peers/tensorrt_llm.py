@@ -64,7 +64,8 @@ class Reference(Paged):
         lacks = [
             row.known - row.computed - hit * self.block_size for row, hit in zip(fitting, hits, strict=True)
         ]
-        sizes = self.sizes(lacks, self.budget - len(scheduled))
+        is_long = bool(fitting) and fitting[0].known > self.budget
+        sizes = self.sizes(lacks, self.budget - len(scheduled), is_long)
         for row, hit, tokens in zip(fitting, hits, sizes, strict=True):
             if tokens > 0:
                 self.context(scheduled, row, hit, tokens)
@@ -104,9 +105,9 @@ class Reference(Paged):
 
     # --- how much -------------------------------------------------------------------
 
-    def sizes(self, lacks: list[int], left: int) -> list[int]:
+    def sizes(self, lacks: list[int], left: int, is_long: bool) -> list[int]:
         if not self.flags.enable_chunked_context:
-            return self.whole(lacks, left)
+            return self.uncut(lacks, left, is_long)
         if self.flags.context_chunking_policy == "equal_progress":
             return self.equal(lacks, left)
         sizes = []
@@ -118,11 +119,11 @@ class Reference(Paged):
             left -= size
         return sizes
 
-    def whole(self, lacks: list[int], left: int) -> list[int]:
+    def uncut(self, lacks: list[int], left: int, is_long: bool) -> list[int]:
+        """`is_long`: is the first prompt over the whole budget, cached prefix or not?"""
         sizes = [0] * len(lacks)
         for i, lack in enumerate(lacks):
-            is_too_long = lack > self.budget and i == 0
-            if sum(sizes) + lack > left and not is_too_long:
+            if sum(sizes) + lack > left and not (is_long and i == 0):
                 break
             sizes[i] = lack
         return sizes

@@ -63,9 +63,9 @@ class Sarathi:
         victim="the newest; recomputes",
         leave="at once",
         source="Agrawal et al., OSDI 2024; sarathi-serve, sarathi_scheduler.py",
-        left_out="pipeline stages; it preempts as soon as no block is free, here only when one is missing; it "
-        "never admits a prompt that leaves less than 1% of the blocks free, here an empty server does; a "
-        "schedule must cover the longest prompt there, here its last stage goes on",
+        left_out="pipeline stages; it preempts as soon as no block is free, here only when one is missing; "
+        "it never admits a prompt that leaves less than 1% of the blocks free, here an empty server does; "
+        "a schedule must cover the longest prompt there, here its last stage goes on",
     )
     max_num_seqs: int | None = None
     chunk_size: int = 512

@@ -54,7 +54,7 @@ def policy(text: str) -> Any:
     if match is None:
         raise InputError(f"policy {text!r} is not of the form name, name@version or name(flag=value)")
     name, version, arguments = match.groups()
-    kind = POLICIES.get(name.lower())
+    kind = _kind(name)
     if kind is None:
         raise InputError(f"unknown policy {name!r}{nearest(name, POLICIES)}")
     known = [field.name for field in fields(kind)]
@@ -68,6 +68,12 @@ def policy(text: str) -> Any:
             raise InputError(f"policy {name!r}: version is given twice; leave one out")
         values["version"] = version
     return kind(**values)
+
+
+def _kind(name: str) -> type | None:
+    """The settings of that name, which may be printed as that of a class: `VllmV0` is `vllm_v0`."""
+    plain = name.lower().replace("_", "").replace("-", "")
+    return next((kind for known, kind in POLICIES.items() if known.replace("_", "") == plain), None)
 
 
 def _split(text: str) -> list[str]:

@@ -71,9 +71,9 @@ class TensorrtLlm:
         leave="at once",
         source="TensorRT-LLM 1.3, batch_manager: capacityScheduler, microBatchScheduler, kvCacheManager",
         left_out="the batching type STATIC, which is our static; prefill-first capacity, overlap scheduling, "
-        "beams, draft tokens, LoRA, attention windows, disaggregation; set aside blocks leave the prefix cache "
-        "at admission, there when they are written; without chunked context it refuses a prompt over "
-        "max_num_tokens, here no other prompt shares its step",
+        "beams, draft tokens, LoRA, attention windows, disaggregation; blocks that are set aside leave the "
+        "prefix cache at admission, there when they are written; without chunked context it refuses a prompt "
+        "over max_num_tokens, here no other prompt shares its step",
     )
     capacity_scheduler_policy: str = NO_EVICT
     max_batch_size: int | None = None
@@ -123,15 +123,17 @@ class TensorrtLlmRun:
         capacity = Capacity(b, self.pauses, b.blocks.caching and not self.is_static)
         if b.num_waiting > 0 and not b.has_preempted:
             capacity.add_waiting(self.seats - b.num_running)
-        sizes = self.share([missing for _, missing in capacity.contexts], left, b.blocks.block_size)
-        for (r, missing), tokens in zip(capacity.contexts, sizes, strict=False):
-            if tokens > 0:
-                self.run(b, r, missing, tokens)
+        if capacity.contexts:
+            sizes = self.share(capacity.contexts, left, b.blocks.block_size)
+            for (r, missing), tokens in zip(capacity.contexts, sizes, strict=False):
+                if tokens > 0:
+                    self.run(b, r, missing, tokens)
 
-    def share(self, missing: list[int], left: int, unit: int) -> list[int]:
-        """Tokens for each of the contexts that lack so many."""
+    def share(self, contexts: list[tuple[Request, int]], left: int, unit: int) -> list[int]:
+        """Tokens for each of the contexts, which lack so many."""
+        missing = [tokens for _, tokens in contexts]
         if not self.has_chunking:
-            return whole(missing, left, self.budget)
+            return whole(missing, left, contexts[0][0].tokens > self.budget)
         if sum(missing) <= left:
             return missing
         return equal_progress(missing, left, unit) if self.is_equal else first_come(missing, left, unit)
@@ -164,16 +166,17 @@ class Capacity:
         if defers:
             self.computing |= {_key(r, r.computed // b.blocks.block_size) for r in b.prefilling}
 
-    def add_waiting(self, most: int) -> None:
-        """Add at most `most` from the head of the queue, until one does not fit; looks at few at a time."""
+    def add_waiting(self, seats: int) -> None:
+        """Add as many as have `seats`, from the head of the queue, until one does not fit."""
+        most = len(self.contexts) + seats
         looked = 0
-        while looked < most:
-            line = self.b.waiting.head(min(most, 4 * looked + 1))[looked:]
-            for r in line:
-                if not self.add(r):
-                    return
+        while len(self.contexts) < most:
+            line = self.b.waiting.head(4 * looked + 1)[looked:]  # few at a time: the first may not fit
             if not line:
                 return
+            for r in line:
+                if len(self.contexts) == most or not self.add(r):
+                    return
             looked += len(line)
 
     def add(self, r: Request) -> bool:
@@ -204,11 +207,11 @@ def _key(r: Request, block: int) -> int:
 # --- how many tokens ----------------------------------------------------------
 
 
-def whole(missing: list[int], left: int, budget: int) -> list[int]:
-    """Whole prompts in order, until one does not fit; the first one may be over the whole budget."""
+def whole(missing: list[int], left: int, is_long: bool) -> list[int]:
+    """Whole prompts in order, until one does not fit.  `is_long`: could the first one never fit?  It runs."""
     sizes: list[int] = []
     for tokens in missing:
-        if tokens > left and (sizes or tokens <= budget):
+        if tokens > left and (sizes or not is_long):
             break
         sizes.append(tokens)
         left -= tokens
