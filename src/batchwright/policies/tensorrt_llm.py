@@ -120,8 +120,11 @@ class TensorrtLlmRun:
 
     def run_contexts(self, b: Batch, left: int) -> None:
         """Share `left` tokens among those that may hold KV."""
+        may_join = b.num_waiting > 0 and not b.has_preempted
+        if may_join:
+            b.reserve()  # what it evicts, nobody finds
         capacity = Capacity(b, self.pauses, b.blocks.caching and not self.is_static)
-        if b.num_waiting > 0 and not b.has_preempted:
+        if may_join:
             capacity.add_waiting(self.seats - b.num_running)
         if capacity.contexts:
             sizes = self.share(capacity.contexts, left, b.blocks.block_size)
