@@ -25,7 +25,8 @@ class Paged(VllmReference):
         plan = Plan()
         scheduled: dict[Row, int] = {}
         self.compose(plan, scheduled)
-        plan.parts = [self.advance(row, tokens) for row, tokens in scheduled.items()]
+        # In admission order, in which those that end together give their blocks back.
+        plan.parts = [self.advance(row, scheduled[row]) for row in self.running if row in scheduled]
         return plan
 
     def plan(self, now: float, draining: bool) -> Plan | None:
