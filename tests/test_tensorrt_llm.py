@@ -43,7 +43,7 @@ def test_without_eviction_a_request_has_all_its_blocks_or_waits() -> None:
 def test_max_utilization_needs_the_prompts_only_and_pauses_the_newest() -> None:
     # All prompts fit: 1 + 2 + 1.  2 ends and frees one; in step 2 both others need one, so 1 is paused.
     # Its 9 tokens need 3 blocks, and 2 are free until 0 has ended.
-    flags = {"capacity_scheduler_policy": "max_utilization"}
+    flags: dict[str, Any] = {"capacity_scheduler_policy": "max_utilization"}
     steps = steps_of(FOUR_BLOCKS, *THREE, **flags)
     assert steps == [{0: 4, 1: 8, 2: 1}, *[{0: 1}] * 3, {1: 9}, *[{1: 1}] * 4]
     simulator = walked(TensorrtLlm(**flags), load(*THREE), SECOND, FOUR_BLOCKS)
