@@ -173,7 +173,8 @@ class Batch:
     def admit(self, r: Request, tokens: int, hit: list[Block] = NO_BLOCKS, reserve: int = 0) -> None:
         """Start the waiting request `r` with a chunk, on the cached blocks `hit`.
 
-        `reserve`: tokens whose blocks are set aside now, to the end of the stay.
+        `reserve`: tokens whose blocks are set aside now: of the whole stay, or of the prompt alone;
+        then `r` takes blocks as it decodes.
         Raises PolicyError if `r` does not wait, or as many run as may.
         """
         if r.state != WAITING:
@@ -397,6 +398,8 @@ class Batch:
         r.generated += 1
         r.since = self.tick_count
         r.filled = r.computed
+        if r.reserved > 0 and r.reserved == self.blocks.count(r.computed):
+            r.reserved = 0  # the prompt has used it up
         del self.prefilling[r]
         return True
 

@@ -69,3 +69,8 @@ def batch_size(policy: str, name: str, value: int | None, max_num_seqs: int) -> 
             f"{policy}: {name} {value} is over max_num_seqs {max_num_seqs}; lower it or raise max_num_seqs"
         )
     return value
+
+
+def usual(value: int | None, default: int, limit: int) -> int:
+    """The value of a flag; None: the engine's default, or the server's limit if that is less."""
+    return min(default, limit) if value is None else value

@@ -15,8 +15,11 @@ from batchwright.errors import InputError, nearest
 from batchwright.expressions import expression
 from batchwright.policies.dynamic import Dynamic
 from batchwright.policies.orca import Orca
+from batchwright.policies.sarathi import Sarathi
 from batchwright.policies.static import Static
+from batchwright.policies.tensorrt_llm import TensorrtLlm
 from batchwright.policies.vllm import Vllm
+from batchwright.policies.vllm_v0 import VllmV0
 
 POLICIES: Final[dict[str, type]] = {
     "static": Static,
@@ -24,6 +27,9 @@ POLICIES: Final[dict[str, type]] = {
     "orca": Orca,
     "vllm": Vllm,
     "continuous": Vllm,
+    "vllm_v0": VllmV0,
+    "sarathi": Sarathi,
+    "tensorrt_llm": TensorrtLlm,
 }
 _ITEM: Final = re.compile(r"([A-Za-z_][\w-]*)(?:@([\w.]+))?\s*(\(.*\))?", re.DOTALL)
 _FLAG: Final = re.compile(r"[A-Za-z_][\w-]*(?=\s*=)")
@@ -48,7 +54,7 @@ def policy(text: str) -> Any:
     if match is None:
         raise InputError(f"policy {text!r} is not of the form name, name@version or name(flag=value)")
     name, version, arguments = match.groups()
-    kind = POLICIES.get(name.lower())
+    kind = _kind(name)
     if kind is None:
         raise InputError(f"unknown policy {name!r}{nearest(name, POLICIES)}")
     known = [field.name for field in fields(kind)]
@@ -62,6 +68,12 @@ def policy(text: str) -> Any:
             raise InputError(f"policy {name!r}: version is given twice; leave one out")
         values["version"] = version
     return kind(**values)
+
+
+def _kind(name: str) -> type | None:
+    """The settings of that name, which may be printed as that of a class: `VllmV0` is `vllm_v0`."""
+    plain = name.lower().replace("_", "").replace("-", "")
+    return next((kind for known, kind in POLICIES.items() if known.replace("_", "") == plain), None)
 
 
 def _split(text: str) -> list[str]:
