@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from batchwright.batch import Batch
-from batchwright.request import Block, Request
+from batchwright.request import DECODING, Block, Request
 
 WATERMARK: Final = 0.01  # of all blocks
 
@@ -46,3 +46,8 @@ def watermark(b: Batch) -> int:
     Source: the block managers of vLLM V0 and Sarathi-Serve.
     """
     return int(WATERMARK * b.limits.blocks) if b.running else 0
+
+
+def sampled(b: Batch, r: Request) -> int:
+    """Tokens that `r` has sampled so far, also while it decodes."""
+    return b.clock + r.shift - r.prompt + 1 if r.state == DECODING else r.generated

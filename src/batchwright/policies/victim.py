@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from batchwright.batch import Batch
+from batchwright.policies.kv import sampled
 from batchwright.policies.order import by_priority
-from batchwright.request import Request
+from batchwright.request import PREFILLING, Request
 
 
 def least_urgent(b: Batch) -> Request:
@@ -19,3 +20,12 @@ def preempt_newest(b: Batch) -> None:
     """
     while b.decode_blocks() > b.blocks.free:
         b.preempt(b.newest())
+
+
+def by_outputs(b: Batch) -> list[Request]:
+    """Those that run and have sampled: most tokens first, then shortest prompt, then who came first.
+
+    The last ones have the least to lose.
+    """
+    rows = [r for r in b.running if r.state != PREFILLING]
+    return sorted(rows, key=lambda r: (-sampled(b, r), r.prompt))
