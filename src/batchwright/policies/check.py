@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Final
 
 from batchwright.errors import InputError, LimitError
+from batchwright.limits import Limits
 
 DEFAULT_BATCH: Final = 32  # requests, of batches that start together
 
@@ -67,5 +68,26 @@ def batch_size(policy: str, name: str, value: int | None, max_num_seqs: int) -> 
     if value > max_num_seqs:
         raise LimitError(
             f"{policy}: {name} {value} is over max_num_seqs {max_num_seqs}; lower it or raise max_num_seqs"
+        )
+    return value
+
+
+def kv_tokens(policy: str, name: str, value: int | None, limits: Limits) -> int:
+    """KV tokens of which a policy makes use; None: all.
+
+    Raises LimitError if the server has fewer, or if they cannot hold its longest request.
+    """
+    size = limits.block_size
+    if value is None:
+        return limits.blocks * size
+    if value > limits.blocks * size:
+        raise LimitError(
+            f"{policy}: {name} {value} is over the {limits.blocks * size} tokens that {limits.blocks} KV blocks "
+            f"of {size} hold; lower it or raise num_kv_blocks"
+        )
+    if value // size < (limits.longest + size - 1) // size:
+        raise LimitError(
+            f"{policy}: {name} {value}, or {value // size} KV blocks of {size}, cannot hold a request of "
+            f"{limits.longest} tokens; raise it or lower max_model_len"
         )
     return value

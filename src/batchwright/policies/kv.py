@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batchwright.batch import Batch
-from batchwright.request import Request
+from batchwright.request import Block, Request
 
 
 def whole_length(r: Request) -> int:
@@ -22,3 +22,15 @@ def admit_whole(b: Batch, r: Request, tokens: int) -> None:
     Prompts are computed in full: these engines have no prefix cache.
     """
     b.admit(r, r.prompt, reserve=tokens)
+
+
+def blocks_to_take(b: Batch, tokens: int, hit: list[Block]) -> int:
+    """Free blocks that a request of `tokens` tokens takes when it starts on the cached blocks `hit`.
+
+    Those of `hit` that nobody else holds are free until then, too.
+    """
+    need = b.blocks.count(tokens) - len(hit)
+    for block in hit:
+        if block.users == 0:
+            need += 1
+    return need

@@ -14,8 +14,11 @@ from typing import Any, Final
 from batchwright.errors import InputError, nearest
 from batchwright.expressions import expression
 from batchwright.policies.dynamic import Dynamic
+from batchwright.policies.lightllm import Lightllm
+from batchwright.policies.lmdeploy import Lmdeploy
 from batchwright.policies.orca import Orca
 from batchwright.policies.static import Static
+from batchwright.policies.tgi import Tgi
 from batchwright.policies.vllm import Vllm
 
 POLICIES: Final[dict[str, type]] = {
@@ -24,6 +27,9 @@ POLICIES: Final[dict[str, type]] = {
     "orca": Orca,
     "vllm": Vllm,
     "continuous": Vllm,
+    "tgi": Tgi,
+    "lightllm": Lightllm,
+    "lmdeploy": Lmdeploy,
 }
 _ITEM: Final = re.compile(r"([A-Za-z_][\w-]*)(?:@([\w.]+))?\s*(\(.*\))?", re.DOTALL)
 _FLAG: Final = re.compile(r"[A-Za-z_][\w-]*(?=\s*=)")
