@@ -159,11 +159,12 @@ def test_a_prefix_is_found_if_the_flag_says_so() -> None:
 
 
 @pytest.mark.parametrize("blocks", [None, 300])
-def test_rounds_in_which_nothing_happens_are_skipped(blocks: int | None) -> None:
+def test_quiet_rounds_are_skipped_and_those_of_one_that_waits_are_not(blocks: int | None) -> None:
     limits = Limits(num_kv_blocks=blocks, max_model_len=2000)
-    simulator = Simulator(Lmdeploy(max_batch_size=1), SECOND, limits)
-    simulator.run(load((0.0, 100, 1800), (10.5, 4, 3))())
-    assert simulator.num_decisions < 30
+    for make, most in ((load((0.0, 100, 1800)), 5), (load((0.0, 100, 1800), (10.5, 4, 3)), 1800 / 16 + 10)):
+        simulator = Simulator(Lmdeploy(max_batch_size=1), SECOND, limits)
+        simulator.run(make())
+        assert simulator.num_decisions < most
 
 
 def test_more_seats_than_the_server_has_are_refused() -> None:

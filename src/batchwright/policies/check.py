@@ -82,8 +82,8 @@ def kv_tokens(policy: str, name: str, value: int | None, limits: Limits) -> int:
         return limits.blocks * size
     if value > limits.blocks * size:
         raise LimitError(
-            f"{policy}: {name} {value} is over the {limits.blocks * size} tokens that {limits.blocks} KV blocks "
-            f"of {size} hold; lower it or raise num_kv_blocks"
+            f"{policy}: {name} {value} is over the {limits.blocks * size} tokens that {limits.blocks} "
+            f"KV blocks of {size} hold; lower it or raise num_kv_blocks"
         )
     if value // size < (limits.longest + size - 1) // size:
         raise LimitError(

@@ -139,7 +139,7 @@ class LightllmRun:
             self.admit_waiting(b, used)
 
     def admit_waiting(self, b: Batch, used: int) -> None:
-        """Admit from the head of the queue until one does not fit.  `used`: tokens of the others' next step."""
+        """Admit from the head of the queue until one does not fit.  `used`: tokens of those that run."""
         while b.num_waiting > 0 and b.num_running < b.max_running:
             r = b.waiting.first()
             used += min(r.unfilled, self.chunk)
@@ -156,7 +156,7 @@ class LightllmRun:
     # --- the peak -------------------------------------------------------------
 
     def stays_below(self, b: Batch, r: Request) -> bool:
-        """Does the predicted peak with `r` stay below the limit?  A lone request is admitted whatever it is."""
+        """Does the predicted peak stay below the limit with `r`?  A lone request joins whatever it is."""
         if b.num_running == 0:
             return True
         part = self.part(r, r.generated, self.is_busy(b))
@@ -202,7 +202,7 @@ class LightllmRun:
             b.wake_after(steps)
 
     def steps_known(self, b: Batch) -> int:
-        """Steps, at least 1, for which every estimate only falls, by one a step, and the server is not busy."""
+        """Steps, at least 1, for which every estimate falls by one a step, and the server is not busy."""
         steps = int((self.busy_ratio * self.limit - b.context) / b.num_decoding)
         for r in b.running:
             out = output(b, r)
@@ -217,7 +217,7 @@ def output(b: Batch, r: Request) -> int:
 
 
 def peak(parts: list[Part]) -> int:
-    """The most KV tokens at once, if each request holds `now`, takes one a step, and ends after `left` steps."""
+    """The most KV tokens at once, if each request holds `now`, takes one a step and ends after `left`."""
     most = held = 0
     for count, (left, now) in enumerate(sorted(parts, reverse=True), start=1):
         held += now
@@ -261,6 +261,7 @@ def _batch_tokens(flags: Lightllm, chunk: int, limits: Limits) -> int:
     if flags.batch_max_tokens < chunk:
         what = "max_model_len, without chunks," if flags.disable_chunked_prefill else "chunked_prefill_size"
         raise LimitError(
-            f"lightllm: batch_max_tokens {flags.batch_max_tokens} is below {what} {chunk}; raise it or lower that"
+            f"lightllm: batch_max_tokens {flags.batch_max_tokens} is below {what} {chunk}; raise it or "
+            "lower that"
         )
     return flags.batch_max_tokens

@@ -33,6 +33,7 @@ from batchwright.policies.kv import blocks_to_take
 from batchwright.request import NO_BLOCKS
 
 HEAD: Final = 32  # requests of the queue that are looked at first
+FOREVER: Final = 1 << 50  # steps
 
 
 @ordinary
@@ -102,12 +103,12 @@ class LmdeployRun:
         if b.prefilling:
             self.continue_prompt(b)
             return
-        into = (b.tick_count - self.anchor) % self.steps
-        if b.num_decoding > 0 and into > 0:
-            if b.num_waiting > 0 or self.since >= 0:
-                b.wake_after(self.steps - into)
-            return
-        self.decide(b)
+        left = (self.anchor - b.tick_count) % self.steps  # of the round
+        if left == 0 or b.num_decoding == 0:
+            self.decide(b)
+            left = self.steps
+        if b.num_decoding > 0 and not b.chunks:
+            self.wake(b, left)
 
     def decide(self, b: Batch) -> None:
         """Prefill, or start a round of decodes."""
@@ -119,6 +120,16 @@ class LmdeployRun:
             self.end_prefill(b)
         elif b.num_decoding > 0:
             self.start_round(b)
+
+    def wake(self, b: Batch, left: int) -> None:
+        """Ask again at the end of a round, where somebody may be admitted or must be preempted.
+
+        The current one has `left` steps.  Blocks are short for the first one that they do not last.
+        """
+        if b.num_waiting > 0 or self.since >= 0:
+            b.wake_after(left)
+        rounds = (b.quiet_steps(FOREVER) - left) // self.steps
+        b.wake_after(left + self.steps * max(0, rounds))
 
     # --- prefill --------------------------------------------------------------
 
@@ -140,7 +151,7 @@ class LmdeployRun:
             count *= 2
 
     def admit_waiting(self, b: Batch) -> None:
-        """Admit from the head of the queue while prompts, blocks and seats allow; the first may be too long."""
+        """Admit from the head of the queue while tokens, blocks and seats allow; the first may be longer."""
         size = b.blocks.block_size
         tokens = 0
         while b.num_waiting > 0 and b.num_running < self.seats:
@@ -175,7 +186,3 @@ class LmdeployRun:
             self.since = b.tick_count
         while b.num_running > 1 and b.quiet_steps(self.steps) < self.steps:
             b.preempt(b.newest())
-        if self.since >= 0 and self.since + self.patience > b.tick_count:
-            b.wake_after(self.since + self.patience - b.tick_count)
-        sure = b.blocks.free // b.num_decoding * b.blocks.block_size  # steps that the blocks last at least
-        b.wake_after(max(1, sure // self.steps - 1) * self.steps)
