@@ -189,26 +189,16 @@ class LightllmRun:
             used += r.computed
         return used / self.limit >= self.busy_ratio
 
-    # --- when the answer changes -----------------------------------------------
-
     def wake(self, b: Batch, r: Request) -> None:
-        """Ask again when `r`, which is over the peak now, may be below it: all others decode."""
+        """Ask again when `r`, which is over the peak now, may be below it: all others decode.
+
+        What is left falls by one a step at most, less while outputs are expected to grow, so that
+        `r` fits no earlier than that.
+        """
         left, now = self.part(r, r.generated, self.is_busy(b))
         steps = first_fit(self.parts(b), left, now, self.limit)
-        if not self.is_busy(b):
-            known = self.steps_known(b)
-            steps = known if steps == 0 else min(steps, known)
         if steps > 0:
             b.wake_after(steps)
-
-    def steps_known(self, b: Batch) -> int:
-        """Steps, at least 1, for which every estimate falls by one a step, and the server is not busy."""
-        steps = int((self.busy_ratio * self.limit - b.context) / b.num_decoding)
-        for r in b.running:
-            out = output(b, r)
-            if self.expected(r, out) < r.max_tokens:
-                steps = min(steps, self.guess - 1 - out, int(self.guess / GROWTH) - out)
-        return max(1, steps)
 
 
 def output(b: Batch, r: Request) -> int:
