@@ -148,7 +148,12 @@ class Batch:
             spare -= self.decode_blocks()
         if spare >= self.num_decoding * (limit // self.blocks.block_size + 1):
             return limit
-        return bisect_right(range(limit), spare, key=self._taken_after)
+        if self._num_crossing == 0:
+            return limit
+        size = self.blocks.block_size  # as many steps take a block for each
+        whole = max(0, spare // self._num_crossing * size)
+        low, high = min(limit, whole), min(limit, whole + size)
+        return bisect_right(range(limit), spare, low, high, key=self._taken_after)
 
     def _taken_after(self, steps: int) -> int:
         """Blocks taken by the decodes in the `steps` steps that follow the coming one."""
