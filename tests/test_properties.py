@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from inspect import Parameter, Signature, signature
 from itertools import accumulate
@@ -36,9 +37,10 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "custom_policy.py"
 CUSTOM: Callable[[Any], None] = runpy.run_path(str(EXAMPLE))["policy"]
 LINEAR = Linear(2**-2, 2**-10, 2**-7, 2**-13, 2**-16)  # reference.linear(): its sums are exact
 H100 = Roofline("H100-SXM", "llama-3.1-8b")
-POLICIES = ("vllm", "static", "dynamic", "orca", "custom", "paced", *PEERS)
+SKIPPING = ("vllm", "static", "dynamic", "orca", "custom", "paced", *PEERS)
+POLICIES = (*SKIPPING, "speculative")  # which walks every step
 MOST = 20  # requests of a load, where whole logs are compared
-COLUMNS = ("steps", "taken", "freed", "chunks", "held", "paused", *STAY)
+COLUMNS = ("steps", "taken", "freed", "chunks", "held", "accepted", "paused", *STAY)
 SECONDS = ("times", "first_token", "finished")
 
 
@@ -81,6 +83,8 @@ def policy_of(name: str, load: Load) -> tuple[Any, Callable[[Load], reference.Po
         return Orca(size), reference.orca(size)
     if name in PEERS:
         return PEERS[name].drawn(random, load["config"])
+    if name == "speculative":
+        return speculating(random, load["config"]), None  # its reference is in test_speculation
     return CUSTOM if name == "custom" else paced, None
 
 
@@ -106,6 +110,14 @@ def drawn(random: Random) -> str:
 def vllm_of(config: Load) -> Vllm:
     flags = {flag: config[flag] for flag in VLLM_FLAGS if flag in config}
     return Vllm(async_scheduling=config["async_scheduling"], **flags)
+
+
+def speculating(random: Random, config: Load) -> Vllm:
+    """vLLM with drafts, some of them free, and chunks that are never shorter than a decode."""
+    k, threshold = random.choice([1, 2, 5]), config["long_prefill_token_threshold"]
+    plain = vllm_of(config | {"long_prefill_token_threshold": max(threshold, k + 1) if threshold else 0})
+    drafts = {"acceptance": random.choice([0.2, 0.7, 1.0]), "draft": random.choice([0.0, 0.1])}
+    return replace(plain, num_speculative_tokens=k, **drafts)
 
 
 def real_valued(seed: int, fast: bool = True) -> Load:
@@ -243,7 +255,7 @@ def test_skipped_steps_give_the_bits_of_walked_ones(seed: int) -> None:
     assert quick[0].num_decisions <= walked[0].num_decisions
 
 
-@for_each_policy
+@pytest.mark.parametrize("name", SKIPPING)
 def test_skipping_asks_less_often_than_there_are_steps(name: str) -> None:
     runs = [run(name, real_valued(seed), COSTS[0])[0] for seed in range(40)]
     asked = sum(simulator.num_decisions for simulator in runs)
@@ -415,7 +427,7 @@ def test_no_step_exceeds_the_limits_and_no_token_is_computed_in_vain(seed: int) 
     for r in requests:  # once, and once more per preemption at most
         longest = r.prompt + r.true_output - 1
         assert longest <= computed[r.id] <= longest * (r.preemptions + 1)
-        assert name in ("vllm", "custom", *PEERS) or first[r.id] == r.prompt
+        assert name in ("vllm", "speculative", "custom", *PEERS) or first[r.id] == r.prompt
 
 
 # --- small cases ------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Run:
         self.num_decisions = driver.num_decisions
         self.caches = driver.batch.blocks.caching and load.has_prefixes
         self.log.pack()
-        self._stretch = driver.stretch
+        self._stretch = driver.plain
         self.timeline = Timeline(self.log, self.pads, driver.cost, driver.batch.overlap, driver.stretch)
 
     def __repr__(self) -> str:
