@@ -397,9 +397,8 @@ class Batch:
         step.padded_rows = self.num_padded if runs else 0
         step.context_tokens = self.context if runs else 0
         step.sampled_rows = sampled + step.num_decodes
-        step.draft_tokens = 0
-        if self.drafts is not None and runs:
-            self.drafts.measure(self.running, self.clock, step)
+        if self.drafts is not None:
+            self.drafts.measure(self.running if runs else (), self.clock, step)
 
     def tick(self, steps: int) -> None:
         """`steps` steps: every decoding request gains one token in each."""
@@ -422,8 +421,6 @@ class Batch:
         self.chunks.clear()
         if self.held:
             self.held.clear()
-        if self.drafts is not None:
-            self.drafts.trimmed.clear()
         if self._padding > 0:
             self.pads.clear()
             self._padding = 0
@@ -449,10 +446,11 @@ class Batch:
             r.filled = r.computed + 1  # under `overlap`: its last token is known by now
         r.state = DECODING
         r.shift = r.computed - self.clock
-        if self.drafts is not None:
-            self.drafts.join(r)
         if r.reserved == 0:
-            self._cross(r, 1)
+            if self.drafts is None:
+                self._cross(r, 1)
+            else:
+                self.drafts.join(r)
         self.num_decoding += 1
         self.context += r.computed
 

@@ -63,9 +63,7 @@ class Drafts:
 
     def join(self, r: Request) -> None:
         """`r` starts to decode: from now on its blocks are counted one by one."""
-        held = self._blocks.count(r.computed)
-        if r.reserved < held:
-            r.reserved = held
+        r.reserved = self._blocks.count(r.computed)
 
     def measure(self, running: Iterable[Request], clock: int, step: Step) -> None:
         """Add the drafts to `step`."""

@@ -114,7 +114,7 @@ class Request:
         self.planned = 0  # tokens of the coming step (chunks and walks only)
         self.shift = 0  # computed = batch.clock + shift, while decoding
         self.due = 0  # clock of its last token; the simulator's
-        self.gained = 1  # tokens that its last decode brought, more than one where drafts were accepted
+        self.gained = 1  # tokens that its last decode brought; more where drafts were accepted
         self.guessed = b""  # which of its tokens a draft guesses; the simulator's
         self.seat = 0  # rank in admission order
         self.reserved = 0  # KV blocks set aside at admission; 0: they are taken as needed

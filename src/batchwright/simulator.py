@@ -21,6 +21,7 @@ from math import isnan
 from batchwright.blocks import Blocks
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, Linear
+from batchwright.drafts import Drafts
 from batchwright.driver import Driver, shown
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
@@ -181,8 +182,8 @@ class Simulator(Driver):
         b.now = end
         b.tick(1)
         free = b.blocks.free
-        if self._guesses is not None:
-            self._verify()
+        if self._guesses is not None and b.drafts is not None:
+            self._verify(self._guesses, b.drafts)
         elif self._dues and self._dues[0] <= b.clock:
             self._collect_due()
         self._end_plan()
@@ -278,22 +279,25 @@ class Simulator(Driver):
                 r.due = -1
                 self._done.append(r)
 
-    def _verify(self) -> None:
-        """Give the decodes of the step that has just run their right guesses, up to their end."""
-        b, guesses = self.batch, self._guesses
-        if guesses is None or b.drafts is None or not b.decodes_run:
-            return
-        for r in b.running:
-            if r.state != DECODING:
-                continue
-            generated = b.clock + r.shift - r.prompt + 1  # with the token that the clock gave
-            left = r.true_output - generated
-            drafts = b.drafts.tokens(r, b.clock - 1) - 1
-            right = guesses.accepted(r, generated - 1, drafts if drafts < left else left)
-            b.accept(r, right)
-            if right == left:
-                r.guessed = b""
-                self._done.append(r)
+    def _verify(self, guesses: Guesses, drafts: Drafts) -> None:
+        """Give the decodes of the step that has just run their right guesses."""
+        b = self.batch
+        if b.decodes_run:
+            for r in b.running:
+                if r.state == DECODING:
+                    self._accept(r, guesses, drafts.tokens(r, b.clock - 1) - 1)
+        drafts.trimmed.clear()
+
+    def _accept(self, r: Request, guesses: Guesses, drafts: int) -> None:
+        """Let the decode `r`, which has verified so many drafts, keep the right ones up to its end."""
+        b = self.batch
+        generated = b.clock + r.shift - r.prompt + 1  # with the token that the clock gave
+        left = r.true_output - generated
+        right = guesses.accepted(r, generated - 1, min(drafts, left))
+        b.accept(r, right)
+        if right == left:
+            r.guessed = b""
+            self._done.append(r)
 
     def _decode(self, r: Request) -> None:
         b = self.batch

@@ -187,11 +187,13 @@ class VllmRun:
         if b.edits > 0:
             return
         cap = self.budget if self.threshold == 0 else self.chunk_cap(b.num_running + b.num_waiting)
-        left = self.budget - b.decode_tokens()
+        left = self.budget - (b.num_decoding if b.drafts is None else b.decode_tokens())
         need = b.decode_blocks()
-        if b.prefilling:
+        if left < 0:
+            left = self.walk(b, cap)
+        elif b.prefilling:
             left = self.continue_chunks(b, left, need, cap)
-        elif left < 0 or need > b.blocks.free:
+        elif need > b.blocks.free:
             left = self.walk(b, cap)
         elif need > 0:
             b.reserve()

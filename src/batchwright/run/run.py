@@ -186,6 +186,13 @@ class Run:
             columns = columns | {"greatest_itl_s": self._gaps.greatest}
         return slo.met(columns, self.is_streamed)
 
+    @property
+    def tokens_per_decode(self) -> float:
+        """Tokens that a decode gained in a step on average: 1 without speculation; nan if none decoded."""
+        timeline = self.timeline
+        rows = int((timeline.decodes * timeline.steps).sum())
+        return 1.0 + float(timeline.accepted[2].sum()) / rows if rows else np.nan
+
     @cached_property
     def slots(self) -> Slots:
         """Where its slot-seconds went."""
