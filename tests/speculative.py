@@ -68,7 +68,7 @@ class Speculative(VllmReference):
             part = super().advance(row, tokens)
             self.gained[row] = 1
             return part
-        right = self.guess(row)[row.sampled : row.sampled + tokens - 1] + [False]
+        right = [*self.guess(row)[row.sampled : row.sampled + tokens - 1], False]
         gained = min(right.index(False) + 1, row.output - row.sampled)
         self.gained[row] = gained
         past = row.computed

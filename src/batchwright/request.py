@@ -73,8 +73,8 @@ class Request:
     __slots__ = (
         "admitted", "arrival", "blocks", "cached", "client", "computed", "due", "filled",
         "finished", "first_token", "gained", "generated", "guessed", "id", "max_tokens", "planned",
-        "preemptions", "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since", "state",
-        "stopped", "then", "true_output", "until",
+        "preemptions", "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since",
+        "state", "stopped", "then", "true_output", "until",
     )  # fmt: skip
 
     def __init__(
