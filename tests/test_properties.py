@@ -6,7 +6,7 @@ Each property holds for 100 workloads, those beside the reference loop for 200; 
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, Signature, signature
@@ -37,8 +37,8 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "custom_policy.py"
 CUSTOM: Callable[[Any], None] = runpy.run_path(str(EXAMPLE))["policy"]
 LINEAR = Linear(2**-2, 2**-10, 2**-7, 2**-13, 2**-16)  # reference.linear(): its sums are exact
 H100 = Roofline("H100-SXM", "llama-3.1-8b")
-SKIPPING = ("vllm", "static", "dynamic", "orca", "custom", "paced", *PEERS)
-POLICIES = (*SKIPPING, "speculative")  # which walks every step
+POLICIES = ("vllm", "static", "dynamic", "orca", "custom", "paced", *PEERS)
+SIMULATED = (*POLICIES, "speculative")  # which walks every step, and runs on no engine
 MOST = 20  # requests of a load, where whole logs are compared
 COLUMNS = ("steps", "taken", "freed", "chunks", "held", "accepted", "paused", *STAY)
 SECONDS = ("times", "first_token", "finished")
@@ -61,6 +61,7 @@ def for_seeds(usual: int, test: Property) -> Property:
 for_many_seeds = partial(for_seeds, 100)
 for_more_seeds = partial(for_seeds, 200)  # where a case is rare
 for_each_policy = pytest.mark.parametrize("name", POLICIES)
+for_each_simulated = pytest.mark.parametrize("name", SIMULATED)
 
 
 # --- runs -------------------------------------------------------------------------
@@ -102,9 +103,9 @@ def paced(b: Batch) -> None:
     b.admit(r, r.prompt, reserve=r.prompt + r.max_tokens)
 
 
-def drawn(random: Random) -> str:
+def drawn(random: Random, names: Sequence[str] = SIMULATED) -> str:
     """A policy; vLLM, which has most rules, comes up more often."""
-    return random.choice(("vllm", "vllm", *POLICIES))
+    return random.choice(("vllm", "vllm", *names))
 
 
 def vllm_of(config: Load) -> Vllm:
@@ -255,7 +256,7 @@ def test_skipped_steps_give_the_bits_of_walked_ones(seed: int) -> None:
     assert quick[0].num_decisions <= walked[0].num_decisions
 
 
-@pytest.mark.parametrize("name", SKIPPING)
+@for_each_policy
 def test_skipping_asks_less_often_than_there_are_steps(name: str) -> None:
     runs = [run(name, real_valued(seed), COSTS[0])[0] for seed in range(40)]
     asked = sum(simulator.num_decisions for simulator in runs)
@@ -397,7 +398,7 @@ def standing(name: str, load: Load, cancels: list[tuple[float, int]]) -> list[Re
 # --- audits -----------------------------------------------------------------------
 
 
-@for_each_policy
+@for_each_simulated
 @for_many_seeds
 def test_every_policy_keeps_its_contract(seed: int, name: str) -> None:
     """All counts, and with prefix caching the free list, are recomputed after every step."""
