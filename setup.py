@@ -15,7 +15,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 CORE = (
-    "request", "step", "arrivals", "blocks", "waiting", "log", "batch", "driver", "simulator",
+    "request", "step", "arrivals", "blocks", "waiting", "log", "speculation", "drafts", "batch", "drafted",
+    "driver", "simulator",
     "engines/sequence", "engines/work", "engines/numbered", "engines/live",
 )  # fmt: skip
 PACKAGES = ("cost", "policies")

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "batchwright"
 BASE = {"errors"}
 WORK = BASE | {"limits", "step", "request", "config"}
 LEAF = BASE | {"request", "step"}
-STATE = WORK | {"arrivals", "blocks", "waiting", "log"}
+STATE = WORK | {"arrivals", "blocks", "waiting", "log", "speculation", "drafts"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
@@ -31,6 +31,8 @@ LAYERS: dict[str, set[str]] = {
     "blocks": WORK,
     "waiting": WORK,
     "log": WORK,
+    "speculation": WORK,
+    "drafts": WORK | {"blocks", "speculation"},
     "batch": STATE,
     "contract": STATE | {"batch"},
     "policies": STATE | {"batch", "contract", "expressions"},
@@ -49,13 +51,14 @@ LAYERS: dict[str, set[str]] = {
     "checkpoint": LEAF,
     "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
-    "driver": STATE | {"batch", "contract", "cost"},
+    "drafted": LEAF | {"cost", "drafts", "speculation"},
+    "driver": STATE | {"batch", "contract", "cost", "drafted"},
     "simulator": STATE | {"batch", "contract", "cost", "driver"},
     "engines": STATE | {"batch", "contract", "cost", "driver", "metrics", "policies"},
 }
 CORE = {
     "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "batch",
-    "contract", "policies", "cost", "driver", "simulator",
+    "contract", "policies", "cost", "driver", "simulator", "speculation", "drafts", "drafted",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [

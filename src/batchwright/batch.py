@@ -13,6 +13,9 @@ The batch persists from step to step.  Policies edit it with moves (`admit`, `ch
 `preempt`, `release`, `pad`, `wake_at`, `wake_after`, and `reserve` and `grant` for policies that walk)
 and say with `decodes_run` whether decodes take part; drivers, simulated or live, call `enqueue`,
 `cancel`, `measure`, `tick`, `fill`, `decode`, `stop` or `keep_computing`, `finish`, `end_plan`.
+
+Under speculative decoding (`speculate`) a step may bring a decode more than one token: the clock
+gives it one, `accept` adds the others to its offset, and its blocks are counted in `drafts`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Callable
 from typing import Final
 
 from batchwright.blocks import Blocks
+from batchwright.drafts import Drafts
 from batchwright.errors import PolicyError
 from batchwright.limits import Limits
 from batchwright.log import ABORTED, DROPPED, PREEMPTED, Log
@@ -39,6 +43,7 @@ from batchwright.request import (
     Block,
     Request,
 )
+from batchwright.speculation import Speculation
 from batchwright.step import Step
 from batchwright.waiting import Key, Waiting
 
@@ -56,7 +61,7 @@ class Batch:
 
     __slots__ = (  # a misspelt setting is an error, interpreted or compiled
         "_crossing", "_num_crossing", "_padding", "_padding_attention", "blocks", "chunks", "clock",
-        "context", "decodes_run", "draining", "edits", "has_preempted", "held", "is_reserved",
+        "context", "decodes_run", "drafts", "draining", "edits", "has_preempted", "held", "is_reserved",
         "is_streamed", "limits", "log", "max_running", "now", "num_decoding", "num_padded",
         "num_waiting", "on_end", "overlap", "pads", "predict", "prefilling", "running", "tick_count",
         "waiting", "wake_tick", "wake_time",
@@ -83,6 +88,7 @@ class Batch:
         self.overlap = False  # is a step planned before the last one's tokens are known?
         self.on_end = LEAVE
         self.is_streamed = True  # does the client see a token when its step ends?
+        self.drafts: Drafts | None = None  # that decodes verify, under speculation
         # The plan of the coming step.
         self.edits = 0  # moves made for it
         self.has_preempted = False
@@ -105,6 +111,10 @@ class Batch:
         assert self.num_waiting == 0, "the order is set before requests come"
         self.waiting = Waiting(key)
 
+    def speculate(self, speculation: Speculation) -> None:
+        """Let decodes verify draft tokens.  The policy is then asked before every step."""
+        self.drafts = Drafts(speculation, self.blocks, self.limits.longest)
+
     # --- reads ----------------------------------------------------------------
 
     @property
@@ -125,7 +135,19 @@ class Batch:
 
     def decode_blocks(self) -> int:
         """Blocks that the decodes still need for the coming step."""
-        return 0 if self.is_reserved else self._crossing[self.clock % self.blocks.block_size]
+        if self.is_reserved:
+            return 0
+        if self.drafts is not None:
+            return self.drafts.needs(self.running, self.clock)
+        return self._crossing[self.clock % self.blocks.block_size]
+
+    def decode_tokens(self) -> int:
+        """Tokens that the decodes compute in the coming step, their drafts included."""
+        return self.num_decoding if self.drafts is None else self.drafts.all_tokens(self.running, self.clock)
+
+    def row_tokens(self, r: Request) -> int:
+        """Tokens that the decode `r` computes in the coming step: 1, and the drafts that it verifies."""
+        return 1 if self.drafts is None else self.drafts.tokens(r, self.clock)
 
     def needs(self, r: Request, tokens: int) -> int:
         """Blocks that `r` needs for `tokens` more tokens."""
@@ -171,6 +193,9 @@ class Batch:
         if self.is_reserved:
             return
         self.is_reserved = True
+        if self.drafts is not None:
+            self.drafts.reserve(self.running, self.clock)
+            return
         need = self._crossing[self.clock % self.blocks.block_size]
         if need > 0:
             self.blocks.take(need)
@@ -235,17 +260,28 @@ class Batch:
         self._padding += tokens
         self._padding_attention += tokens * (past + tokens / 2)
 
-    def grant(self, r: Request) -> None:
+    def grant(self, r: Request, tokens: int = 1) -> None:
         """Let the decode `r` take part in the coming step (walks only).
 
-        Raises PolicyError if `r` does not decode.
+        `tokens`: under speculation at most `row_tokens`; fewer drafts are verified if it is less.
+        Raises PolicyError if `r` does not decode, or on another number of tokens.
         """
         if r.state != DECODING:
             raise PolicyError(f"request {r.id} is granted a step, but does not decode; grant decodes only")
-        need = self.needs(r, 1)
-        if need > 0:
+        most = self.row_tokens(r)
+        if not 0 < tokens <= most:
+            raise PolicyError(
+                f"request {r.id} is granted {tokens} tokens; give a decode at least 1 and at most {most}"
+            )
+        need = self.needs(r, tokens)
+        if self.drafts is not None:
+            self.drafts.take(r, need)
+            if tokens < most:
+                self.drafts.trimmed[r] = tokens
+                self.edits += 1
+        elif need > 0:
             self.blocks.take(need)
-        r.planned = 1
+        r.planned = tokens
 
     def hold(self, r: Request) -> None:
         """Let the decode `r` miss the coming step.  Raises PolicyError if `r` does not decode."""
@@ -264,6 +300,8 @@ class Batch:
         """
         if r.state == DECODING:
             self._stop_clock(r)
+            if self.drafts is not None:
+                self.drafts.trimmed.pop(r, None)
         elif r.state == PREFILLING:
             r.since = -1
             if r.planned > 0:
@@ -365,6 +403,8 @@ class Batch:
         step.padded_rows = self.num_padded if runs else 0
         step.context_tokens = self.context if runs else 0
         step.sampled_rows = sampled + step.num_decodes
+        if self.drafts is not None:
+            self.drafts.measure(self.running if runs else (), self.clock, step)
 
     def tick(self, steps: int) -> None:
         """`steps` steps: every decoding request gains one token in each."""
@@ -415,9 +455,20 @@ class Batch:
         r.state = DECODING
         r.shift = r.computed - self.clock
         if r.reserved == 0:
-            self._cross(r, 1)
+            if self.drafts is None:
+                self._cross(r, 1)
+            else:
+                self.drafts.join(r)
         self.num_decoding += 1
         self.context += r.computed
+
+    def accept(self, r: Request, tokens: int) -> None:
+        """The step that has run brought the decode `r` so many tokens beside the one of the clock."""
+        r.gained = tokens + 1
+        if tokens > 0:
+            r.shift += tokens
+            self.context += tokens
+            self.log.accepted += (self.tick_count - 1, r.seat, tokens)
 
     def stop(self, r: Request) -> None:
         """Take `r`, which has all its tokens, off the clock; it keeps its seat and blocks."""
@@ -527,7 +578,7 @@ class Batch:
         tokens = r.computed + r.planned
         known = min(tokens, r.prompt + r.generated)
         if self.overlap and tokens > r.filled > 0:
-            known -= 1
+            known = max(known - r.gained, r.filled)
         self.blocks.release(r, tokens, known, again)
         r.filled = 0
         r.planned = 0

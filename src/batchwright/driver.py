@@ -19,6 +19,7 @@ from batchwright.batch import LEAVE, PAD, Batch
 from batchwright.blocks import Blocks
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, empty_seconds, stretch_of
+from batchwright.drafted import drafted
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
 from batchwright.log import Log
@@ -38,13 +39,17 @@ def shown(seconds: float) -> float:
 
 
 class Driver:
-    """One replica under `policy`; `cost` tells policies, and reports, what a step takes."""
+    """One replica under `policy`; `cost` tells policies, and reports, what a step takes.
+
+    `plain`: the time of quiet steps that verify no drafts, without the draft's.
+    """
 
     def __init__(self, policy: Policy | Begins, cost: CostModel, limits: Limits, blocks: Blocks) -> None:
         self.batch = Batch(limits, blocks)
         self._ask = self._begun(policy)
-        self.cost = cost
-        self.stretch: Callable[[Step, int], float] = stretch_of(cost, self.batch.overlap)
+        self.cost = drafted(cost, self.batch.drafts)
+        self.stretch: Callable[[Step, int], float] = stretch_of(self.cost, self.batch.overlap)
+        self.plain = self.stretch if self.cost is cost else stretch_of(cost, self.batch.overlap)
         self._empty = empty_seconds(cost)
         self.batch.predict = self._predict
         self.num_decisions = 0

@@ -72,9 +72,9 @@ class Request:
 
     __slots__ = (
         "admitted", "arrival", "blocks", "cached", "client", "computed", "due", "filled",
-        "finished", "first_token", "generated", "id", "max_tokens", "planned", "preemptions",
-        "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since", "state",
-        "stopped", "then", "true_output", "until",
+        "finished", "first_token", "gained", "generated", "guessed", "id", "max_tokens", "planned",
+        "preemptions", "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since",
+        "state", "stopped", "then", "true_output", "until",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +114,8 @@ class Request:
         self.planned = 0  # tokens of the coming step (chunks and walks only)
         self.shift = 0  # computed = batch.clock + shift, while decoding
         self.due = 0  # clock of its last token; the simulator's
+        self.gained = 1  # tokens that its last decode brought; more where drafts were accepted
+        self.guessed = b""  # which of its tokens a draft guesses; the simulator's
         self.seat = 0  # rank in admission order
         self.reserved = 0  # KV blocks set aside at admission; 0: they are taken as needed
         self.queued = NEW  # ticks, for the log: of its arrival (or NEW, or COMING),

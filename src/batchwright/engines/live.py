@@ -78,6 +78,11 @@ class Live(Driver):
 
     def _begun(self, policy: Policy | Begins) -> Policy:
         asked = super()._begun(policy)
+        if self.batch.drafts is not None:
+            raise PolicyError(
+                f"{policy!r} speculates, which is simulated only: engines here verify no drafts; "
+                "leave num_speculative_tokens out"
+            )
         self.batch.overlap = False
         return asked
 

@@ -61,7 +61,7 @@ class Run:
         self.num_decisions = driver.num_decisions
         self.caches = driver.batch.blocks.caching and load.has_prefixes
         self.log.pack()
-        self._stretch = driver.stretch
+        self._stretch = driver.plain
         self.timeline = Timeline(self.log, self.pads, driver.cost, driver.batch.overlap, driver.stretch)
 
     def __repr__(self) -> str:
@@ -185,6 +185,13 @@ class Run:
         if slo.itl is not None and self.is_streamed:
             columns = columns | {"greatest_itl_s": self._gaps.greatest}
         return slo.met(columns, self.is_streamed)
+
+    @property
+    def tokens_per_decode(self) -> float:
+        """Tokens that a decode gained in a step on average: 1 without speculation; nan if none decoded."""
+        timeline = self.timeline
+        rows = int((timeline.decodes * timeline.steps).sum())
+        return 1.0 + float(timeline.accepted[2].sum()) / rows if rows else np.nan
 
     @cached_property
     def slots(self) -> Slots:

@@ -1,7 +1,8 @@
 """When every token came, as arrays; nothing is expanded into objects.
 
 A stay brings its first token with step `since` - 1 and one more with each step that it decodes
-in, so the tokens of an undisturbed stay are one slice of the ends of the steps.
+in, so the tokens of an undisturbed stay are one slice of the ends of the steps.  Drafts that are
+accepted come with the token of their step.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def _stay_times(timeline: Timeline) -> list[Numbers]:
         stays["stopped"] - stays["since"]
     )
     is_steady[timeline.held[1]] = False
+    drafts = _drafts(timeline)
     rows = zip(stays["since"].tolist(), stays["stopped"].tolist(), is_steady.tolist(), strict=True)
     missed = _missed(timeline)
     found = []
@@ -49,7 +51,18 @@ def _stay_times(timeline: Timeline) -> list[Numbers]:
             found.append(ends[since - 1 : stopped])
         else:
             found.append(_disturbed(timeline, since, stopped, missed.get(place, [])))
+        if place in drafts:
+            found[-1] = np.sort(np.concatenate((found[-1], np.repeat(*drafts[place]))))
     return found
+
+
+def _drafts(timeline: Timeline) -> dict[int, tuple[Numbers, Numbers]]:
+    """The ends of the steps in which drafts were accepted, and how many, by place of the stay."""
+    ticks, places, drafts = timeline.accepted
+    order = np.argsort(places, kind="stable")
+    owners, first = np.unique(places[order], return_index=True)
+    times, counts = (np.split(column[order], first[1:]) for column in (timeline.ends[ticks], drafts))
+    return dict(zip(owners.tolist(), zip(times, counts, strict=True), strict=False))
 
 
 def _missed(timeline: Timeline) -> dict[int, list[int]]:
