@@ -15,8 +15,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 CORE = (
-    "request", "step", "arrivals", "blocks", "waiting", "log", "batch", "cost", "driver", "simulator",
-    "engines/sequence", "engines/work", "engines/numbered", "engines/live",
+    "request", "step", "arrivals", "ranked", "blocks", "waiting", "log", "prediction", "tally", "batch",
+    "cost", "driver", "simulator", "engines/sequence", "engines/work", "engines/numbered", "engines/live",
 )  # fmt: skip  (and policies/)
 # Not compiled: errors, which users may subclass (an interpreted class cannot inherit from
 # a compiled one); contract, whose runtime-checkable protocols mypyc cannot make; limits and

@@ -25,6 +25,7 @@ from batchwright.blocks import Blocks
 from batchwright.errors import PolicyError
 from batchwright.limits import Limits
 from batchwright.log import ABORTED, DROPPED, PREEMPTED, Log
+from batchwright.prediction import Predictor
 from batchwright.request import (
     CANCELLED,
     DECODING,
@@ -40,7 +41,8 @@ from batchwright.request import (
     Request,
 )
 from batchwright.step import Step
-from batchwright.waiting import Key, Waiting
+from batchwright.tally import Tally
+from batchwright.waiting import Key, Line, Waiting
 
 LEAVE: Final = 0  # a request that has all its tokens leaves at once,
 STAY: Final = 1  # or keeps seat and blocks until it is released,
@@ -58,8 +60,8 @@ class Batch:
         "_crossing", "_num_crossing", "_padding", "_padding_attention", "blocks", "chunks", "clock",
         "context", "decodes_run", "draining", "edits", "has_preempted", "held", "is_reserved",
         "is_streamed", "limits", "log", "max_running", "now", "num_decoding", "num_padded",
-        "num_waiting", "on_end", "overlap", "pads", "predict", "prefilling", "running", "tick_count",
-        "waiting", "wake_tick", "wake_time",
+        "num_waiting", "on_end", "overlap", "pads", "predict", "predictor", "prefilling", "running",
+        "tally", "tick_count", "waiting", "wake_tick", "wake_time",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, blocks: Blocks | None = None) -> None:
@@ -83,6 +85,8 @@ class Batch:
         self.overlap = False  # is a step planned before the last one's tokens are known?
         self.on_end = LEAVE
         self.is_streamed = True  # does the client see a token when its step ends?
+        self.predictor: Predictor | None = None  # of output lengths, which the driver asks
+        self.tally: Tally | None = None  # of the tokens of each client, if somebody counts them
         # The plan of the coming step.
         self.edits = 0  # moves made for it
         self.has_preempted = False
@@ -104,6 +108,11 @@ class Batch:
         """Admit the waiting request with the least `key` first, not the one that came first."""
         assert self.num_waiting == 0, "the order is set before requests come"
         self.waiting = Waiting(key)
+
+    def wait_in(self, line: Line) -> None:
+        """Let requests wait in `line`, whose order may change while they do."""
+        assert self.num_waiting == 0, "the order is set before requests come"
+        self.waiting = Waiting(line=line)
 
     # --- reads ----------------------------------------------------------------
 
@@ -398,6 +407,8 @@ class Batch:
         r.since = self.tick_count
         r.filled = r.computed
         del self.prefilling[r]
+        if self.tally is not None:
+            self.tally.first(r)
         return True
 
     def decode(self, r: Request) -> None:
@@ -410,6 +421,8 @@ class Batch:
             self._cross(r, 1)
         self.num_decoding += 1
         self.context += r.computed
+        if self.tally is not None:
+            self.tally.start(r)
 
     def stop(self, r: Request) -> None:
         """Take `r`, which has all its tokens, off the clock; it keeps its seat and blocks."""
@@ -488,6 +501,8 @@ class Batch:
             self._cross(r, -1)
         self.num_decoding -= 1
         self.context -= r.computed
+        if self.tally is not None:
+            self.tally.stop(r)
 
     def _finish_running(self, r: Request) -> None:
         if r.state == PADDED:

@@ -22,6 +22,7 @@ from batchwright.cost import CostModel, empty_seconds, stretch_of
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
 from batchwright.log import Log
+from batchwright.prediction import predicted
 from batchwright.request import FINISHED, NEVER, NEW, Request
 from batchwright.step import Step
 
@@ -171,6 +172,8 @@ class Driver:
 
     def _enqueue(self, r: Request) -> None:
         """`r` has just come."""
+        if self.batch.predictor is not None:
+            r.predicted = predicted(self.batch.predictor, r)
         self.batch.enqueue(r)
 
     def _cancel(self, r: Request, instant: float) -> None:

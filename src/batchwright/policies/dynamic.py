@@ -88,7 +88,7 @@ class DynamicRun:
 
     def size(self, b: Batch) -> int:
         """How many requests to start now; 0: wait."""
-        deadline = b.waiting.first().arrival + self.window
+        deadline = b.waiting.oldest(b.num_waiting) + self.window
         size = starting(b.num_waiting, b.now >= deadline, self.max_batch_size, self.preferred)
         if size == 0:
             b.wake_at(deadline)
