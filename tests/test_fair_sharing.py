@@ -46,33 +46,32 @@ class Served:
 
 
 def flooded(random: Random) -> list[Request]:
-    """Client 0 sends three requests for each one of client 1, all at once; lengths differ, too."""
+    """Client 0 sends three requests for each one of client 1, all at once; its prompts are longer."""
     rows = []
-    for i in range(240):
+    for i in range(400):
         client = 1 if i % 4 == 3 else 0
-        prompt = random.randint(10, 60) if client == 0 else random.randint(50, 200)
+        prompt = random.randint(50, 200) if client == 0 else random.randint(10, 60)
         rows.append(Request(i, 0.0, prompt, random.randint(5, 40), client=client))
     return rows
 
 
 def spread(order: Any, random: Random) -> tuple[float, float]:
     """How far the services of two clients move apart while both wait, over any interval; and the bound."""
-    limits = Limits(max_num_seqs=16, max_num_batched_tokens=256, block_size=16, num_kv_blocks=120)
+    limits = Limits(max_num_seqs=16, max_num_batched_tokens=256, block_size=16, num_kv_blocks=60)
     watch = Served(Ordered(order, Vllm(async_scheduling=random.random() < 0.5)), 1.0, 2.0)
     watch.requests = flooded(random)
     Simulator(watch, Constant(1.0), limits, skip=False).run(watch.requests)
     apart = [f - g for (f, g), wait in zip(watch.rows, watch.waits, strict=True) if min(wait) > 0]
     assert len(apart) > 100
     longest = max(r.prompt for r in watch.requests)
-    return max(apart) - min(apart), 2 * max(1.0 * longest, 2.0 * 120 * 16)
+    return max(apart) - min(apart), 2 * max(1.0 * longest, 2.0 * 60 * 16)
 
 
 @for_every_seed(6)
 def test_clients_that_always_wait_are_served_alike_within_the_bound(seed: int) -> None:
     apart, bound = spread(Vtc(1.0, 2.0), Random(seed))
     assert apart <= bound
-    assert spread(Fcfs(), Random(seed))[0] > 1.2 * bound
-    assert spread(Fcfs(), Random(seed))[0] > 2 * apart
+    assert spread(Fcfs(), Random(seed))[0] > 3 * bound
 
 
 def test_the_client_with_the_least_counter_is_next() -> None:
@@ -83,15 +82,15 @@ def test_the_client_with_the_least_counter_is_next() -> None:
 
 
 def test_tokens_of_output_count_as_they_come() -> None:
-    # Two seats.  0 (client 0) and 2 (client 1) run; 2 ends at 2.0, when client 0 has had 2 tokens, too: a
-    # tie, and 1 came first.
-    rows = [{"output": 6}, {"output": 1}, {"output": 2, "client": 1}, {"output": 1, "client": 1}]
-    two = Limits(max_num_seqs=2, block_size=4)
-    assert ended(Vtc(0.0, 1.0), requests(*rows), two) == [6.0, 3.0, 2.0, 4.0]
-    rows[2]["output"] = 3
-    assert ended(Vtc(0.0, 1.0), requests(*rows), two) == [6.0, 4.0, 3.0, 5.0]
-    rows[1]["arrival"] = 0.5  # now 3 came first
-    assert ended(Vtc(0.0, 1.0), requests(*[rows[0], rows[2], rows[3], rows[1]]), two) == [6.0, 3.0, 4.0, 5.0]
+    # Three seats: two requests of client 0, one of client 1, which ends at 3.0, when client 0 has had 6
+    # tokens and client 1 has had 3: so 4 is before 3, which came first.
+    rows = [{"output": 6}, {"output": 6}, {"output": 3, "client": 1}, {"output": 1}]
+    rows += [{"output": 1, "client": 1}]
+    seats = Limits(max_num_seqs=3, block_size=4)
+    assert ended(Vtc(0.0, 1.0), requests(*rows), seats) == [6.0, 6.0, 3.0, 5.0, 4.0]
+    assert ended(Fcfs(), requests(*rows), seats) == [6.0, 6.0, 3.0, 4.0, 5.0]
+    rows[1]["client"] = 2  # then client 0 has had 3, too, and came first
+    assert ended(Vtc(0.0, 1.0), requests(*rows), seats) == [6.0, 6.0, 3.0, 4.0, 5.0]
 
 
 def test_a_client_that_was_idle_has_no_credit() -> None:
@@ -100,8 +99,7 @@ def test_a_client_that_was_idle_has_no_credit() -> None:
     rows = [{"output": 1} for _ in range(8)]
     rows += [{"arrival": 4.5, "output": 1, "client": 1} for _ in range(4)]
     ends = ended(Vtc(1.0, 0.0), requests(*rows))
-    assert sorted(ends[8:]) == [7.0, 9.0, 11.0, 12.0] or sorted(ends[8:]) == [6.0, 8.0, 10.0, 12.0]
-    assert ends[:5] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert ends == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 7.0, 9.0, 11.0, 12.0]
 
 
 def test_three_floods_do_not_starve_a_small_client() -> None:

@@ -44,8 +44,7 @@ class Blocks:
         self._keyless = size  # free blocks that hold nothing of use
         self._keep = keep
         self._released: deque[Block] = deque()  # free blocks with a key, oldest first,
-        self._ranked = None if eviction == LRU else Ranked(eviction == LFU)  # or in another order
-        self._born = 0  # publications and releases so far
+        self._ranked = Ranked() if eviction == LFU else None  # or in another order
         self._stale = 0  # entries of `_released` that were taken again
         self._cached: dict[int, Block] = {}
 
@@ -119,7 +118,6 @@ class Blocks:
             r.blocks = []
         for j in range(have, full):
             r.blocks.append(self._insert(r, j, 1))
-        self._born += 1
 
     def release(self, r: Request, tokens: int, known: int, again: bool) -> int:
         """Free the blocks of `r` for `tokens` tokens, tail first; how many of the leading ones have a key.
@@ -142,7 +140,6 @@ class Blocks:
             self._release_shared(r)
         if self._keep >= 0:
             self._trim()
-        self._born += 1
         return keyed
 
     def check(self, holders: Iterable[Request], used: int) -> None:
@@ -170,9 +167,7 @@ class Blocks:
         if last is not None and last.key == PRIVATE:
             last.count += count
         else:
-            block = Block(PRIVATE, count, 0)
-            block.born = self._born
-            self._put(block)
+            self._put(Block(PRIVATE, count, 0))
 
     def _last_put(self) -> Block | None:
         if self._ranked is not None:
@@ -215,7 +210,6 @@ class Blocks:
         """Let block `j` of `r` be hit."""
         key = self._key(r, j)
         block = Block(key, 1, users)
-        block.born = self._born
         first = self._cached.get(key)
         if first is None:
             self._cached[key] = block

@@ -25,7 +25,7 @@ class Limits:
                             its null block is never given out); None: memory is not modelled
     enable_prefix_caching   keep released blocks for requests with the same prefix
     prefix_cache_blocks     free KV blocks that keep what is cached in them; None: all, as in vLLM
-    prefix_eviction         whose is lost first: lru (vLLM's), fifo or lfu; see `ranked`
+    prefix_eviction         whose is lost first: lru (vLLM's) or lfu; see `ranked`
 
     Raises LimitError on a value that no engine can start with.
     """

@@ -1,10 +1,9 @@
-"""Free KV blocks with a key in another order of eviction than that of their release (`lru`).
+"""Free KV blocks with a key, the least often hit first (`lfu`), not in the order of their release (`lru`).
 
-    fifo    who became cached longest ago is evicted first
-    lfu     who was hit least often; of these, who was released longest ago
-
-Of the blocks that became cached together, and of those that were hit equally often, the tail of a
-prompt goes before its head, as under `lru`: without its head a tail cannot be hit.
+Of blocks that were hit equally often, who was released longest ago is evicted first.  So a tail goes
+before the head that it cannot be hit without: no request starts from a tail alone, and both are released
+tail first.  It is therefore true under both rules that a prefix is lost from its end, block by block,
+which policies rely on (with `fifo` it would not be).
 
 A block that is taken again leaves its entry here, which counts as stale (`Block.stale`); its next
 one never comes before it, so the entries that are met first are the stale ones.
@@ -18,32 +17,29 @@ from typing import Final
 from batchwright.request import Block
 
 LRU: Final = "lru"
-FIFO: Final = "fifo"
 LFU: Final = "lfu"
-EVICTIONS: Final = (LRU, FIFO, LFU)
+EVICTIONS: Final = (LRU, LFU)
 
 
 class Ranked:
     """A heap of blocks; the first one is evicted next."""
 
-    def __init__(self, by_hits: bool) -> None:
-        self._by_hits = by_hits
-        self._heap: list[tuple[int, int, Block]] = []  # rank, number of its release, block
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Block]] = []  # hits, number of its release, block
         self._num_put = 0
         self._last: Block | None = None  # the one that was put last, if it is still here
-
-    def put(self, block: Block) -> None:
-        self._num_put += 1
-        rank = block.hits if self._by_hits else block.born
-        heappush(self._heap, (rank, self._num_put, block))
-        self._last = block
 
     def __len__(self) -> int:
         return len(self._heap)
 
+    def put(self, block: Block) -> None:
+        self._num_put += 1
+        heappush(self._heap, (block.hits, self._num_put, block))
+        self._last = block
+
     def last(self) -> Block | None:
-        """The block that was put last, if another one may share its entry: they have equal ranks."""
-        return self._last if self._by_hits else None
+        """The block that was put last, unless it has been evicted."""
+        return self._last
 
     def first(self) -> Block:
         return self._heap[0][2]

@@ -42,14 +42,13 @@ LONGEST: Final = 1 << 24  # tokens; beyond any model, so a length over it is an 
 class Block:
     """A keyed KV block, or a run of `count` private ones that nobody can hit again."""
 
-    __slots__ = ("born", "count", "hits", "id", "key", "stale", "twin", "users")
+    __slots__ = ("count", "hits", "id", "key", "stale", "twin", "users")
 
     def __init__(self, key: int, count: int, users: int) -> None:
         self.key = key
         self.count = count
         self.users = users
         self.id = -1  # where an engine has it, if there is an engine
-        self.born = 0  # when it became cached, in publications and releases
         self.hits = 0  # requests that started from it
         self.stale = 0  # entries in the free list from before it was taken again
         self.twin: Block | None = None  # the next block with the same key

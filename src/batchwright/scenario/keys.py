@@ -77,7 +77,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         int | None, _key("free KV blocks that keep their prefix; default: all, as in vLLM", LIMITS)
     ] = None
     prefix_eviction: Annotated[
-        str | None, _key("whose prefix is lost first: lru (default, as in vLLM), fifo or lfu", LIMITS)
+        str | None, _key("whose prefix is lost first: lru (default, as in vLLM) or lfu", LIMITS)
     ] = None
     over_length: Annotated[
         str, _key("a prompt of max_model_len or more: reject (and count), or fail", LIMITS)
