@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Self
 
 from batchwright.errors import PolicyError
 from batchwright.limits import Limits
@@ -49,7 +49,7 @@ class Blocks:
         self._cached: dict[int, Block] = {}
 
     @classmethod
-    def of(cls, limits: Limits) -> Blocks:
+    def of(cls, limits: Limits) -> Self:
         """The KV cache of a server with these limits."""
         keep = -1 if limits.prefix_cache_blocks is None else limits.prefix_cache_blocks
         caching, eviction = limits.enable_prefix_caching, limits.prefix_eviction

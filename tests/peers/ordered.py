@@ -19,7 +19,6 @@ BAD: dict[str, tuple[Any, ...]] = {
     "order": (3, "sjf", Vllm(), Sjf, True),
     "policy": (3, "vllm", Ordered(), Vllm),
 }
-DEADLINES = (0.5, 2.0, 8.0, 1.0, 4.0, 16.0)
 Key = Callable[[Row], tuple[float, ...]]
 
 
@@ -56,14 +55,14 @@ def by_limit(row: Row) -> tuple[float, ...]:
 
 
 def by_deadline(row: Row) -> tuple[float, ...]:
-    return (row.arrival + DEADLINES[row.priority], row.arrival, row.index)
+    return (row.arrival + 4.0, row.arrival, row.index)
 
 
 ORDERS: list[tuple[Any, Key | None]] = [
     (Priority(), lambda row: (row.priority, row.arrival, row.index)),
     (Sjf("exact"), by_output),
     (Sjf(), by_limit),
-    (Edf(DEADLINES), by_deadline),
+    (Edf(4.0), by_deadline),
     (Srpt("exact"), None),
     (Vtc(1.0, 2.0), None),
     (Vtc(0.0, 1.0), None),

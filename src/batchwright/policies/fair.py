@@ -86,7 +86,8 @@ class FairLine:
         self._charged: dict[int, float] = {}  # prompts, and lifts
         self._last = -1  # the client whose last request was admitted last
         self._clock = 0  # of the counters
-        self._changes = 0  # of the tally when they were read
+        self._changes = 0  # of the tally when they were read,
+        self._num_running = 0  # and how many ran
         self.is_stale = False  # has a step been edited since?
         self._next: Request | None = None  # who is first, if that is known
 
@@ -97,11 +98,13 @@ class FairLine:
 
     def settle(self) -> None:
         """Read the counters anew, if anything but the clock has moved."""
-        if self.is_stale or self._changes != self.tally.changes:
+        b = self.batch
+        if self.is_stale or self._changes != self.tally.changes or self._num_running != b.num_running:
             self._read()
 
     def _read(self) -> None:
         self._changes = self.tally.changes
+        self._num_running = self.batch.num_running
         self._clock = self.batch.clock
         self._next = None
 

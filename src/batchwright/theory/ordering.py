@@ -22,7 +22,7 @@ from batchwright.errors import InputError
 from batchwright.theory.checks import positive
 from batchwright.theory.lengths import Law, second_moment
 
-GRID = 400  # predictions at which an integral is taken
+GRID = 200  # predictions at which an integral is taken
 
 
 def priority_waits(
@@ -50,8 +50,8 @@ def predicted_first_wait(rate: float, law: Law, step: float, sigma: float) -> fl
     """Mean wait if the one is first that is predicted to be shortest, with a lognormal error of `sigma`."""
     _loads(rate, law, step)
     positive("sigma", sigma)
-    tokens = np.flatnonzero(law)
-    chances = law[tokens]
+    places = np.flatnonzero(law)
+    tokens, chances = places.astype(float), law[places]
     edges = np.log(tokens[0]) - 6 * sigma, np.log(tokens[-1]) + 6 * sigma
     below = np.array([_below(y, tokens, sigma) for y in np.linspace(*edges, GRID)])
     share = below @ chances
