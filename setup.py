@@ -15,8 +15,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 CORE = (
-    "request", "step", "arrivals", "blocks", "waiting", "log", "speculation", "drafts", "batch", "drafted",
-    "driver", "simulator",
+    "request", "step", "arrivals", "ranked", "blocks", "waiting", "log", "prediction", "tally",
+    "speculation", "drafts", "batch", "drafted", "driver", "simulator",
     "engines/sequence", "engines/work", "engines/numbered", "engines/live",
 )  # fmt: skip
 PACKAGES = ("cost", "policies")

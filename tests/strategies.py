@@ -21,6 +21,7 @@ from batchwright.engines.vllm.workloads import workload
 from batchwright.request import NO_KEYS, Request
 
 GROUP = 100_000  # keys of one prefix group: more than it has blocks
+CLIENTS = 3  # whose turn it is: request i is of client i % CLIENTS
 GRID = 64  # arrivals per second: sums of them and of steps are exact
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -77,6 +78,7 @@ def _request_of(index: int, request: dict[str, Any], config: dict[str, Any]) -> 
         max_tokens=min(request.get("max_tokens", output), room),
         priority=request.get("priority", 0),
         prefix=_keys(request, config["block_size"]),
+        client=index % CLIENTS,
     )
 
 

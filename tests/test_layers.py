@@ -15,24 +15,27 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "batchwright"
 
 # part -> the parts that it may import, itself apart.  A part is a module or a package.
 BASE = {"errors"}
-WORK = BASE | {"limits", "step", "request", "config"}
+WORK = BASE | {"limits", "step", "request", "config", "ranked"}
 LEAF = BASE | {"request", "step"}
-STATE = WORK | {"arrivals", "blocks", "waiting", "log", "speculation", "drafts"}
+STATE = WORK | {"arrivals", "blocks", "waiting", "log", "prediction", "tally", "speculation", "drafts"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
     "files": BASE,
     "config": BASE,
     "expressions": set(),
-    "limits": BASE | {"config", "request"},
+    "limits": BASE | {"config", "request", "ranked"},
     "step": BASE,
     "request": BASE,
+    "ranked": {"request"},
     "arrivals": WORK,
     "blocks": WORK,
     "waiting": WORK,
     "log": WORK,
     "speculation": WORK,
     "drafts": WORK | {"blocks", "speculation"},
+    "prediction": WORK,
+    "tally": WORK,
     "batch": STATE,
     "contract": STATE | {"batch"},
     "policies": STATE | {"batch", "contract", "expressions"},
@@ -57,14 +60,15 @@ LAYERS: dict[str, set[str]] = {
     "engines": STATE | {"batch", "contract", "cost", "driver", "metrics", "policies"},
 }
 CORE = {
-    "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "batch",
-    "contract", "policies", "cost", "driver", "simulator", "speculation", "drafts", "drafted",
+    "errors", "config", "limits", "step", "request", "ranked", "arrivals", "blocks", "waiting", "log",
+    "prediction", "tally", "batch", "contract", "policies", "cost", "driver", "simulator", "speculation",
+    "drafts", "drafted",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
     {"cluster", "run", "conformance"},
     {"drawing", "export"},
-    {"planner", "explain", "replications"},
+    {"planner", "explain", "replications", "client_report"},
     {"report", "report_json"},
     {"comparison"},
     {"article", "published", "measured"},

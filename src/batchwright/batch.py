@@ -29,6 +29,7 @@ from batchwright.drafts import Drafts
 from batchwright.errors import PolicyError
 from batchwright.limits import Limits
 from batchwright.log import ABORTED, DROPPED, PREEMPTED, Log
+from batchwright.prediction import Predictor
 from batchwright.request import (
     CANCELLED,
     DECODING,
@@ -45,7 +46,8 @@ from batchwright.request import (
 )
 from batchwright.speculation import Speculation
 from batchwright.step import Step
-from batchwright.waiting import Key, Waiting
+from batchwright.tally import Tally
+from batchwright.waiting import Key, Line, Waiting
 
 LEAVE: Final = 0  # a request that has all its tokens leaves at once,
 STAY: Final = 1  # or keeps seat and blocks until it is released,
@@ -63,8 +65,8 @@ class Batch:
         "_crossing", "_num_crossing", "_padding", "_padding_attention", "blocks", "chunks", "clock",
         "context", "decodes_run", "drafts", "draining", "edits", "has_preempted", "held", "is_reserved",
         "is_streamed", "limits", "log", "max_running", "now", "num_decoding", "num_padded",
-        "num_waiting", "on_end", "overlap", "pads", "predict", "prefilling", "running", "tick_count",
-        "waiting", "wake_tick", "wake_time",
+        "num_waiting", "on_end", "overlap", "pads", "predict", "predictor", "prefilling", "running",
+        "tally", "tick_count", "waiting", "wake_tick", "wake_time",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, blocks: Blocks | None = None) -> None:
@@ -89,6 +91,8 @@ class Batch:
         self.on_end = LEAVE
         self.is_streamed = True  # does the client see a token when its step ends?
         self.drafts: Drafts | None = None  # that decodes verify, under speculation
+        self.predictor: Predictor | None = None  # of output lengths, which the driver asks
+        self.tally: Tally | None = None  # of the tokens of each client, if somebody counts them
         # The plan of the coming step.
         self.edits = 0  # moves made for it
         self.has_preempted = False
@@ -114,6 +118,11 @@ class Batch:
     def speculate(self, speculation: Speculation) -> None:
         """Let decodes verify draft tokens.  The policy is then asked before every step."""
         self.drafts = Drafts(speculation, self.blocks, self.limits.longest)
+
+    def wait_in(self, line: Line) -> None:
+        """Let requests wait in `line`, whose order may change while they do."""
+        assert self.num_waiting == 0, "the order is set before requests come"
+        self.waiting = Waiting(line=line)
 
     # --- reads ----------------------------------------------------------------
 
@@ -446,6 +455,8 @@ class Batch:
         if r.reserved > 0 and r.reserved == self.blocks.count(r.computed):
             r.reserved = 0  # the prompt has used it up
         del self.prefilling[r]
+        if self.tally is not None:
+            self.tally.first(r)
         return True
 
     def decode(self, r: Request) -> None:
@@ -461,6 +472,8 @@ class Batch:
                 self.drafts.join(r)
         self.num_decoding += 1
         self.context += r.computed
+        if self.tally is not None:
+            self.tally.start(r)
 
     def accept(self, r: Request, tokens: int) -> None:
         """The step that has run brought the decode `r` so many tokens beside the one of the clock."""
@@ -547,6 +560,8 @@ class Batch:
             self._cross(r, -1)
         self.num_decoding -= 1
         self.context -= r.computed
+        if self.tally is not None:
+            self.tally.stop(r)
 
     def _finish_running(self, r: Request) -> None:
         if r.state == PADDED:

@@ -23,6 +23,7 @@ from batchwright.drafted import drafted
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
 from batchwright.log import Log
+from batchwright.prediction import predicted
 from batchwright.request import FINISHED, NEVER, NEW, Request
 from batchwright.step import Step
 
@@ -176,6 +177,8 @@ class Driver:
 
     def _enqueue(self, r: Request) -> None:
         """`r` has just come."""
+        if self.batch.predictor is not None:
+            r.predicted = predicted(self.batch.predictor, r)
         self.batch.enqueue(r)
 
     def _cancel(self, r: Request, instant: float) -> None:

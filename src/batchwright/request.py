@@ -42,13 +42,14 @@ LONGEST: Final = 1 << 24  # tokens; beyond any model, so a length over it is an 
 class Block:
     """A keyed KV block, or a run of `count` private ones that nobody can hit again."""
 
-    __slots__ = ("count", "id", "key", "stale", "twin", "users")
+    __slots__ = ("count", "hits", "id", "key", "stale", "twin", "users")
 
     def __init__(self, key: int, count: int, users: int) -> None:
         self.key = key
         self.count = count
         self.users = users
         self.id = -1  # where an engine has it, if there is an engine
+        self.hits = 0  # requests that started from it
         self.stale = 0  # entries in the free list from before it was taken again
         self.twin: Block | None = None  # the next block with the same key
 
@@ -73,7 +74,7 @@ class Request:
     __slots__ = (
         "admitted", "arrival", "blocks", "cached", "client", "computed", "due", "filled",
         "finished", "first_token", "gained", "generated", "guessed", "id", "max_tokens", "planned",
-        "preemptions", "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since",
+        "predicted", "preemptions", "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since",
         "state", "stopped", "then", "true_output", "until",
     )  # fmt: skip
 
@@ -127,6 +128,7 @@ class Request:
         self.filled = 0  # tokens that the cache can have with none of them in flight (overlap)
         self.blocks = NO_BLOCKS  # the leading KV blocks that have a key
         self.preemptions = 0
+        self.predicted = 0.0  # tokens of output that a predictor expects, if the policy asked for one
         self.first_token = 0.0
         self.finished = 0.0
 

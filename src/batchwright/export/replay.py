@@ -22,6 +22,7 @@ from batchwright.export.mooncake import hash_tokens_of, mooncake_trace
 from batchwright.limits import UNLIMITED, Limits
 from batchwright.metrics import Numbers
 from batchwright.policies import Vllm
+from batchwright.ranked import LRU
 from batchwright.workload import Workload
 
 NAMES: Final = {"policy": "scheduling-policy"}  # where the flag of `vllm serve` is called otherwise
@@ -148,5 +149,7 @@ def _notes(load: Workload, limits: Limits, policy: Any) -> Iterator[str]:
             f"{over} requests whose prompt and output are over max_model_len {limits.longest}: the server "
             "refuses them, where the simulation cuts the output or rejects the prompt"
         )
+    if limits.prefix_cache_blocks is not None or limits.prefix_eviction != LRU:
+        yield "the prefix cache: vLLM keeps what fits and evicts the least recently used"
     if limits.blocks == UNLIMITED:
         yield "KV memory: it is not modelled, so the server takes what fits its GPU"

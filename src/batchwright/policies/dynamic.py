@@ -86,7 +86,7 @@ class DynamicRun:
 
     def size(self, b: Batch) -> int:
         """How many requests to start now; 0: wait."""
-        deadline = b.waiting.first().arrival + self.window
+        deadline = b.waiting.oldest(b.num_waiting) + self.window
         ready = min(b.num_waiting, self.max_batch_size)
         size = starting(ready, self.window, b.now >= deadline, self.preferred)
         if size == 0:

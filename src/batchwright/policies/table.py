@@ -12,6 +12,7 @@ from batchwright.policies.dynamic import Dynamic
 from batchwright.policies.lightllm import Lightllm
 from batchwright.policies.lmdeploy import Lmdeploy
 from batchwright.policies.orca import Orca
+from batchwright.policies.ordered import Ordered
 from batchwright.policies.sarathi import Sarathi
 from batchwright.policies.sglang import Sglang
 from batchwright.policies.static import Static
@@ -34,6 +35,7 @@ POLICIES: Final[dict[str, type]] = {
     "tgi": Tgi,
     "lightllm": Lightllm,
     "lmdeploy": Lmdeploy,
+    "ordered": Ordered,
 }
 
 

@@ -197,6 +197,7 @@ def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits
         max_num_batched_tokens=tokens,
         block_size=scenario.block_size,
         enable_prefix_caching=scenario.enable_prefix_caching,
+        **prefix_cache(scenario),
     )
     limits, kv_note = _kv(scenario, cost, limits)
     longest = scenario.max_model_len
@@ -209,6 +210,16 @@ def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits
     needed = needed_model_len(loads_of_all_lengths(load, scenario.repeat))
     limits = replace(limits, max_model_len=allowed_model_len(needed, cost))
     return limits, [*notes, kv_note, _model_len_note(limits.longest, needed)]
+
+
+def prefix_cache(scenario: Scenario) -> dict[str, Any]:
+    """What the scenario says of the prefix cache, for `Limits`.  Raises InputError if there is none."""
+    keys = ("prefix_cache_blocks", "prefix_eviction")
+    given = {key: getattr(scenario, key) for key in keys if getattr(scenario, key) is not None}
+    if given and not scenario.enable_prefix_caching:
+        flag = f"--{next(iter(given)).replace('_', '-')}"
+        raise InputError(f"{flag} is given, but prefix caching is off; leave one of them out")
+    return given
 
 
 def _batch_size(scenario: Scenario, cost: CostModel) -> tuple[int, int, list[str]]:

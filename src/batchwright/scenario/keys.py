@@ -81,6 +81,12 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         int | None, _key("KV blocks, vLLM's null block included", LIMITS)
     ] = None
     enable_prefix_caching: Annotated[bool, _key("keep blocks for prompts that start alike", LIMITS)] = True
+    prefix_cache_blocks: Annotated[
+        int | None, _key("free KV blocks that keep their prefix; default: all, as in vLLM", LIMITS)
+    ] = None
+    prefix_eviction: Annotated[
+        str | None, _key("whose prefix is lost first: lru (default, as in vLLM) or lfu", LIMITS)
+    ] = None
     over_length: Annotated[
         str, _key("a prompt of max_model_len or more: reject (and count), or fail", LIMITS)
     ] = "reject"

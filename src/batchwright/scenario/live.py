@@ -11,7 +11,13 @@ from batchwright.engines.engine import Capacity
 from batchwright.errors import InputError
 from batchwright.limits import Limits
 from batchwright.replications import check_loads, loads_of_all_lengths
-from batchwright.scenario.build import check_lengths, chosen_policies, usable_blocks, written_out
+from batchwright.scenario.build import (
+    check_lengths,
+    chosen_policies,
+    prefix_cache,
+    usable_blocks,
+    written_out,
+)
 from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import named
@@ -59,6 +65,7 @@ class LiveScenario:
             block_size=given if own is None or given != Limits.block_size else own,
             num_kv_blocks=usable_blocks(self.scenario),
             enable_prefix_caching=self.scenario.enable_prefix_caching,
+            **prefix_cache(self.scenario),
         )
         settled = capacity.settle(found)
         check_lengths(self.scenario, settled, self.load)
