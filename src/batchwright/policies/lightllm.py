@@ -21,7 +21,7 @@ Source: LightLLM @fc72ffa, `server/router/req_queue/chunked_prefill/impl.py` and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -53,7 +53,7 @@ class Lightllm:
     Raises InputError on a bad value.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="LightLLM",
         order="first come",
         first="chunks of prompts alone while decodes pause, then decodes",

@@ -22,7 +22,7 @@ Source: LMDeploy @1263d5c, `pytorch/engine/inputs_maker.py` (`do_prefill_default
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -47,7 +47,7 @@ class Lmdeploy:
     Raises InputError on a bad value.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="LMDeploy, PyTorch engine",
         order="first come",
         first="prompts alone, or rounds of decodes",

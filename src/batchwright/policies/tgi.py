@@ -20,7 +20,7 @@ Source: text-generation-inference @db931fc (3.x), `backends/v3/src/backend.rs`, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -56,7 +56,7 @@ class Tgi:
     Raises InputError on an unknown version, a flag that the version lacks, or a bad value.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="TGI 3, and 2",
         order="first come",
         first="chunks beside decodes; unchunked, new prompts alone while decodes pause",
@@ -83,8 +83,7 @@ class Tgi:
         check_bool("tgi", self, "prefill_chunking")
         if self.version == "2" and not self.prefill_chunking:
             raise InputError("tgi@2 has no flag prefill_chunking; leave it out")
-        if self.waiting_served_ratio is not None:
-            check_number("tgi", self, "waiting_served_ratio", 0.0, 1e6)
+        check_number("tgi", self, "waiting_served_ratio", 0.0, 1e6, optional=True)
         check_count("tgi", self, "max_waiting_tokens", least=0)
         check_count("tgi", self, "max_concurrent_requests")
         for name in ("max_batch_prefill_tokens", "max_batch_total_tokens", "max_batch_size"):
