@@ -55,14 +55,15 @@ def check_model_len(given: int, most: int | None) -> None:
         )
 
 
-def kv_blocks(limits: Limits, cost: CostModel) -> int | None:
+def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = UTILIZATION) -> int | None:
     """KV blocks of the GPUs of `cost`, all its data-parallel ranks together; None if it has none."""
     device = device_of(cost)
     if not isinstance(device, Roofline):
         return None
     tokens = ceil(limits.max_num_batched_tokens / (device.dp * device.pp))
     seqs = ceil(limits.max_num_seqs / device.dp)
-    return device.dp * device.num_kv_blocks(UTILIZATION, limits.block_size, tokens, seqs)
+    blocks = device.num_kv_blocks(gpu_memory_utilization, limits.block_size, tokens, seqs)
+    return device.dp * blocks
 
 
 def engine_blocks(flags: Limits, cost: CostModel, gpu_memory_utilization: float) -> int | None:
