@@ -42,12 +42,40 @@ LONGEST: Final = 1 << 24  # tokens; beyond any model, so a length over it is an 
 class Block:
     """A keyed KV block, or a run of `count` private ones that nobody can hit again."""
 
+    __slots__ = ("count", "hits", "id", "key", "stale", "twin", "users")
+
+    def __init__(self, key: int, count: int, users: int) -> None:
+        self.key = key
+        self.count = count
+        self.users = users
+        self.id = -1  # where an engine has it, if there is an engine
+        self.hits = 0  # requests that started from it
+        self.stale = 0  # entries in the free list from before it was taken again
+        self.twin: Block | None = None  # the next block with the same key
+
+
+NO_KEYS: Final = array("q")  # shared by all requests without a shared prefix: never changed
+NO_BLOCKS: Final[list[Block]] = []  # the same, for keyed blocks
+
+
+class Request:
+    """One request.  Times in seconds on the batch's clock, lengths in tokens.
+
+    `prefix`: keys of the leading full KV blocks of the prompt that other requests may share;
+    a key stands for all tokens up to the end of its block (chained), and is not negative.
+    `max_tokens`: the limit that the client sent, which policies may read (None: `output`).
+    `true_output`: only workloads and the simulator may read it; 0 on a live engine.
+    `then`: called with the request and the second at which its client has seen its end; it
+    returns the requests that arrive next because of it (None: nobody waits for the end).
+
+    Raises RequestError on a length or an arrival that no client can send.
+    """
+
     __slots__ = (
-        "admitted", "arrival", "blocks", "cached", "client", "computed", "count", "due", "filled",
-        "finished", "first_token", "gained", "generated", "guessed", "hits", "id", "key", "max_tokens",
-        "planned", "predicted", "preemptions", "prefix", "priority", "prompt", "q", "queued",
-        "reserved", "seat", "shift", "since", "stale", "state", "stopped", "then", "true_output",
-        "twin", "until", "users",
+        "admitted", "arrival", "blocks", "cached", "client", "computed", "due", "filled", "finished",
+        "first_token", "gained", "generated", "guessed", "id", "max_tokens", "planned", "predicted",
+        "preemptions", "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since",
+        "state", "stopped", "then", "true_output", "until",
     )  # fmt: skip
 
     def __init__(
