@@ -52,5 +52,6 @@ def token_times(run: Run, stretch: object) -> dict[int, list[float]]:
     times: dict[int, list[float]] = defaultdict(list)
     for stay in seated_stays(run):
         if stay.since >= 0:
-            times[stay.id] += [spans[tick][1] for tick in (stay.since - 1, *decode_ticks(run, stay))]
+            first = [stay.since - 1] if stay.since > stay.admitted else []  # else it came with its KV
+            times[stay.id] += [spans[tick][1] for tick in (*first, *decode_ticks(run, stay))]
     return times

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "batchwright"
 BASE = {"errors"}
 WORK = BASE | {"limits", "step", "request", "config"}
 LEAF = BASE | {"request", "step"}
-STATE = WORK | {"arrivals", "blocks", "waiting", "log"}
+STATE = WORK | {"arrivals", "blocks", "waiting", "log", "link", "host_memory", "refusals"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
@@ -31,9 +31,13 @@ LAYERS: dict[str, set[str]] = {
     "blocks": WORK,
     "waiting": WORK,
     "log": WORK,
+    "link": WORK,
+    "host_memory": WORK | {"link"},
+    "refusals": WORK,
     "batch": STATE,
+    "swapping": STATE | {"batch"},
     "contract": STATE | {"batch"},
-    "policies": STATE | {"batch", "contract", "expressions"},
+    "policies": STATE | {"batch", "swapping", "contract", "expressions"},
     "hardware": LEAF,
     "workload": LEAF | {"expressions", "plain_table"},
     "metrics": LEAF,
@@ -45,17 +49,19 @@ LAYERS: dict[str, set[str]] = {
     "slo": BASE | {"metrics", "durations"},
     "theory": LEAF,
     "cost": LEAF | {"hardware"},
+    "host_link": LEAF | {"cost", "link"},
     "cost_text": LEAF | {"hardware", "cost", "expressions"},
     "checkpoint": LEAF,
     "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
-    "driver": STATE | {"batch", "contract", "cost"},
+    "driver": STATE | {"batch", "swapping", "contract", "cost", "host_link"},
     "simulator": STATE | {"batch", "contract", "cost", "driver"},
     "engines": STATE | {"batch", "contract", "cost", "driver", "metrics", "policies"},
 }
 CORE = {
-    "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "batch",
-    "contract", "policies", "cost", "driver", "simulator",
+    "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "link",
+    "host_memory", "refusals", "batch", "swapping", "contract", "policies", "cost", "host_link", "driver",
+    "simulator",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [

@@ -20,10 +20,12 @@ from batchwright.blocks import Blocks
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, empty_seconds, stretch_of
 from batchwright.errors import PolicyError, RequestError
+from batchwright.host_link import host_link
 from batchwright.limits import Limits
 from batchwright.log import Log
-from batchwright.request import FINISHED, NEVER, NEW, Request
+from batchwright.request import FINISHED, MOVING_IN, NEVER, NEW, Request
 from batchwright.step import Step
+from batchwright.swapping import land
 
 BARREN = 1000  # steps that may come to nothing before a token does, beside one per request
 
@@ -42,6 +44,7 @@ class Driver:
 
     def __init__(self, policy: Policy | Begins, cost: CostModel, limits: Limits, blocks: Blocks) -> None:
         self.batch = Batch(limits, blocks)
+        self.batch.link = host_link(cost)
         self._ask = self._begun(policy)
         self.cost = cost
         self.stretch: Callable[[Step, int], float] = stretch_of(cost, self.batch.overlap)
@@ -156,6 +159,8 @@ class Driver:
         """Let everything that is due by now happen."""
         b = self.batch
         self._interrupt()
+        while b.transfer_time <= b.now:
+            self._land()
         while self._arrivals.time <= b.now:
             self._enqueue(self._arrivals.pop())
         while self._cancels and self._cancels[0][0] <= b.now:
@@ -168,6 +173,12 @@ class Driver:
         if self._arrivals.time == NEVER:
             self._drain_batch()
         self._set_alarm()
+
+    def _land(self) -> None:
+        """A transfer has ended: KV is in host memory, or back."""
+        r = land(self.batch)
+        if r.state == MOVING_IN:
+            self._decode(r)
 
     def _enqueue(self, r: Request) -> None:
         """`r` has just come."""
@@ -206,7 +217,7 @@ class Driver:
             self._interrupt()
 
     def _set_alarm(self) -> None:
-        alarm = min(self._arrivals.time, self.batch.wake_time)
+        alarm = min(self._arrivals.time, self.batch.wake_time, self.batch.transfer_time)
         self._alarm = min(alarm, self._cancels[0][0]) if self._cancels else alarm
 
     def _interrupt(self) -> None:
@@ -223,8 +234,14 @@ class Driver:
         b.decodes_run = True
         self._ask(b)
         self.num_decisions += 1
+        if b.joined:
+            for r in b.joined:
+                self._expect(r)
+            b.joined.clear()
         if b.wake_time < self._alarm:
             self._alarm = b.wake_time
+        if b.transfer_time < self._alarm:
+            self._alarm = b.transfer_time
 
     def _decide_stuck(self) -> None:
         """Nobody comes before one of those that wait is served: let the policy plan as if nobody came."""
@@ -243,8 +260,8 @@ class Driver:
         """Raises PolicyError: requests are there, and nothing can happen any more."""
         b = self.batch
         raise PolicyError(
-            f"policy starves {b.num_waiting + len(b.running)} requests at {shown(b.now)} s: no step "
-            "runs and nothing more can happen; admit a request, or ask to be woken with wake_at"
+            f"policy starves {b.num_waiting + len(b.running) + b.num_swapped} requests at {shown(b.now)} s: "
+            "no step runs and nothing more can happen; admit a request, or ask to be woken with wake_at"
         )
 
     def _check_progress(self) -> None:
@@ -285,6 +302,9 @@ class Driver:
 
     def _decode(self, r: Request) -> None:
         self.batch.decode(r)
+
+    def _expect(self, r: Request) -> None:
+        """`r` has joined the decodes with KV of its own."""
 
     def _finish(self) -> None:
         """The requests of `_done` have all their tokens."""

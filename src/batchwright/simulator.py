@@ -74,7 +74,7 @@ class Simulator(Driver):
         while is_running and b.now < until:
             if self._alarm <= b.now:
                 self._deliver()
-            if not b.running and b.num_waiting == 0:
+            if not b.running and b.num_waiting == 0 and b.num_swapped == 0:
                 is_running = self._jump(until)
                 continue
             if not self._holds:
@@ -150,10 +150,10 @@ class Simulator(Driver):
         b = self.batch
         if self._kept:
             self._follow_kept()
-        if not b.chunks and not b.has_work:  # requests were released, and nothing else
+        self._check_progress()
+        if not b.chunks and not b.has_work:  # requests were released or swapped, and nothing else
             self._interrupt()
             return True
-        self._check_progress()
         b.measure(self._step)
         if not b.chunks and self._step.num_decodes == 0 and self._step.padded_rows == 0:
             self._in_flight = b.now + self._empty  # the device has nothing to run
@@ -271,8 +271,12 @@ class Simulator(Driver):
                 self._done.append(r)
 
     def _decode(self, r: Request) -> None:
+        self.batch.decode(r)
+        self._expect(r)
+
+    def _expect(self, r: Request) -> None:
+        """`r` decodes: note when its last token is due."""
         b = self.batch
-        b.decode(r)
         r.due = b.clock + r.true_output - r.generated
         due = self._due.get(r.due)
         if due is None:

@@ -1,6 +1,7 @@
 """How many requests wait, and how many have a seat, at every moment of a run: step functions.
 
-A request waits from its arrival to the step that admits it, and again from a preemption on.
+A request waits from its arrival to the step that admits it, and again from a preemption on; by swap, to
+the moment at which its KV has come back.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchwright.log import ABORTED, DROPPED, PREEMPTED
+from batchwright.log import ABORTED, DROPPED, PREEMPTED, SWAPPED
 from batchwright.metrics import Numbers
 from batchwright.run.timeline import Timeline
 
@@ -60,8 +61,9 @@ def waiting(timeline: Timeline, arrival: Numbers) -> Count:
     stays, admitted = timeline.stays, timeline.admitted
     is_dropped = stays["how"] == DROPPED
     is_aborted = (stays["how"] == ABORTED) & (stays["seat"] == 0)
+    is_preempted = np.isin(stays["how"], (PREEMPTED, SWAPPED))
     return _count(
-        [arrival[np.unique(stays["id"])], timeline.begin_of(stays["until"][stays["how"] == PREEMPTED])],
+        [arrival[np.unique(stays["id"])], timeline.begin_of(stays["until"][is_preempted])],
         [
             timeline.begin_of(admitted["admitted"]),
             timeline.end_before(stays["until"][is_dropped]),
@@ -83,7 +85,7 @@ def seat_begins(timeline: Timeline) -> Numbers:
 def seat_ends(timeline: Timeline) -> Numbers:
     """When each stay ended, in order of admission: a preemption or an abort comes before a step."""
     until = timeline.admitted["until"]
-    is_cut_short = np.isin(timeline.admitted["how"], (PREEMPTED, ABORTED))
+    is_cut_short = np.isin(timeline.admitted["how"], (PREEMPTED, SWAPPED, ABORTED))
     begin, before = timeline.begin_of(until), timeline.end_before(until)
     return np.where(is_cut_short & np.isfinite(begin), begin, before)
 

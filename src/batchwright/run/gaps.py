@@ -6,7 +6,8 @@ once for every decode that had a token in each:
     weight[clock] = decodes of that clock - those whose token before came earlier
 
 The rest are odd gaps, and are listed one by one: after a hold, after a pause in which the first
-token came, and from the last token before a preemption to the first one after it.
+token came, and from the last token before a preemption to the first one after it.  A stay that came with
+its KV has no first token of its own: the last one of the stay before stands for it.
 """
 
 from __future__ import annotations
@@ -40,19 +41,24 @@ class _Gaps:
         self.timeline = timeline
         self.num_requests = len(is_counted)
         stays = timeline.admitted
-        chosen = np.flatnonzero((stays["since"] >= 0) & is_counted[stays["id"]])
+        chosen = np.flatnonzero((_num_tokens(timeline) > 0) & is_counted[stays["id"]])
         self.id = stays["id"][chosen]
         self.low = timeline.clock(stays["since"][chosen])
         self.high = timeline.clock(stays["stopped"][chosen])
         first = stays["since"][chosen] - 1
+        self.came = ~timeline.has_prompt[chosen]  # with its KV
         self.first = timeline.ends[first]  # seconds of the first token
         self.is_off = timeline.is_paused[timeline.stretch_of(first)]  # did it come in a pause?
+        self.is_off |= self.came
         self.ends = timeline.clock_ends if len(timeline.clock_ends) else np.zeros(1)
         self.last = np.where(self.high > self.low, self.ends[self.high - 1], self.first)
         self.weights = self._regular()
         self.odd_stays: list[Numbers] = []
         self.odd_seconds: list[Numbers] = []
-        self._hold(chosen)
+        holds = self._holds(chosen)
+        self._end(*holds)
+        self._bring()
+        self._hold(*holds)
         self._resume()
 
     def find(self) -> Gaps:
@@ -74,20 +80,40 @@ class _Gaps:
     def _odd(self, stays: Numbers, clocks: Numbers, begin: Numbers) -> None:
         """The token of each of `clocks` ends a gap that began at `begin`."""
         np.subtract.at(self.weights, clocks, 1)
-        self.odd_stays.append(stays)
-        self.odd_seconds.append(self.ends[clocks] - begin)
+        is_known = ~np.isnan(begin)
+        self.odd_stays.append(stays[is_known])
+        self.odd_seconds.append((self.ends[clocks] - begin)[is_known])
 
-    def _hold(self, chosen: Numbers) -> None:
-        """Gaps over clocks that a decode was held in, and from a first token that came in a pause."""
+    def _holds(self, chosen: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Clocks start .. end - 1 in which a decode is held: stay, start, end."""
         stays, clocks = self._held(chosen)
         np.subtract.at(self.weights, clocks, 1)
         joins = np.append((stays[1:] == stays[:-1]) & (clocks[1:] == clocks[:-1] + 1), False)
         is_start, is_end = ~np.append(False, joins[:-1])[: len(stays)], ~joins[: len(stays)]
-        stays, start, end = stays[is_start], clocks[is_start], clocks[is_end] + 1
-        before = np.where(start > self.low[stays], self.ends[start - 1], self.first[stays])
+        return stays[is_start], clocks[is_start], clocks[is_end] + 1
+
+    def _before(self, stays: Numbers, start: Numbers) -> Numbers:
+        """Seconds of the last token before a hold."""
+        before: Numbers = np.where(start > self.low[stays], self.ends[start - 1], self.first[stays])
+        return before
+
+    def _end(self, stays: Numbers, start: Numbers, end: Numbers) -> None:
+        """The last token of a stay that ends in a hold."""
+        at_end = end == self.high[stays]
+        self.last[stays[at_end]] = self._before(stays[at_end], start[at_end])
+
+    def _bring(self) -> None:
+        """Who came with its KV had its last token in the stay before; one that had none here is not known."""
+        self.first[self.came] = np.nan
+        before, after = self._pairs()
+        is_ours = self.came[after]
+        self.first[after[is_ours]] = self.last[before[is_ours]]
+
+    def _hold(self, stays: Numbers, start: Numbers, end: Numbers) -> None:
+        """Gaps over holds, and from a first token that came in a pause or a stay before."""
         goes_on = end < self.high[stays]
-        self._odd(stays[goes_on], end[goes_on], before[goes_on])
-        self.last[stays[~goes_on]] = before[~goes_on]
+        before = self._before(stays[goes_on], start[goes_on])
+        self._odd(stays[goes_on], end[goes_on], before)
         is_late = self.is_off & (self.high > self.low)
         is_late[stays[start == self.low[stays]]] = False
         late = np.flatnonzero(is_late)
@@ -102,12 +128,17 @@ class _Gaps:
         order = np.lexsort((clocks, stays))
         return stays[order], clocks[order]
 
-    def _resume(self) -> None:
-        """Gaps from the last token of a stay to the first of the next one of the same request."""
+    def _pairs(self) -> tuple[Numbers, Numbers]:
+        """Each stay of a request and the next one."""
         order = np.argsort(self.id, kind="stable")  # stays are in order of admission
         before, after = order[:-1], order[1:]
         is_same = self.id[before] == self.id[after]
-        before, after = before[is_same], after[is_same]
+        return before[is_same], after[is_same]
+
+    def _resume(self) -> None:
+        """Gaps from the last token of a stay to the first of the next one of the same request."""
+        before, after = self._pairs()
+        before, after = before[~self.came[after]], after[~self.came[after]]
         self.odd_stays.append(after)
         self.odd_seconds.append(self.first[after] - self.last[before])
 
@@ -120,6 +151,14 @@ class _Gaps:
         np.maximum.at(greatest, self.id[np.concatenate(self.odd_stays)], odd)
         greatest[np.isinf(greatest)] = np.nan
         return greatest
+
+
+def _num_tokens(timeline: Timeline) -> Numbers:
+    """Tokens of each stay."""
+    stays = timeline.admitted
+    clocks = timeline.clock(stays["stopped"]) - timeline.clock(stays["since"])
+    holds = np.bincount(timeline.held[1], minlength=len(clocks))
+    return np.where(stays["since"] >= 0, clocks - holds + timeline.has_prompt, 0)
 
 
 def range_maxima(values: Numbers, begin: Numbers, end: Numbers) -> Numbers:

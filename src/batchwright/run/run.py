@@ -14,7 +14,7 @@ from batchwright.driver import Driver
 from batchwright.errors import InputError, nearest
 from batchwright.figures import seconds
 from batchwright.interval import Interval, difference, paired_interval, sectioned, series_interval, warm_up
-from batchwright.log import COMPLETE, DROPPED, PREEMPTED
+from batchwright.log import COMPLETE, DROPPED, PREEMPTED, SWAPPED
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
 from batchwright.run.counts import Count, seated, waiting
 from batchwright.run.estimates import SPREADS, estimates, kept_requests
@@ -88,6 +88,7 @@ class Run:
         output = np.minimum(load.output, np.maximum(self.limits.longest - load.prompt, 0))
         stays, admitted = self.timeline.stays, self.timeline.admitted
         cached = np.bincount(admitted["id"], admitted["cached"], minlength=count)
+        preempted = np.bincount(stays["id"][np.isin(stays["how"], (PREEMPTED, SWAPPED))], minlength=count)
         per_token = tpot(first_token, finished, output)
         e2e = finished - arrival
         return {
@@ -96,7 +97,8 @@ class Run:
             "prompt_tokens": load.prompt,
             "output_tokens": output,
             "cached_tokens": cached.astype(np.int64),
-            "preemptions": np.bincount(stays["id"][stays["how"] == PREEMPTED], minlength=count),
+            "preemptions": preempted,
+            "swaps": np.bincount(stays["id"][stays["how"] == SWAPPED], minlength=count),
             "first_token_s": first_token,
             "finished_s": finished,
             "ttft_s": first_token - arrival,
@@ -122,6 +124,13 @@ class Run:
     @cached_property
     def _steps(self) -> dict[str, Numbers]:
         return step_columns(self.timeline, self.limits.blocks, self.limits.block_size)
+
+    def transfers(self) -> dict[str, Numbers]:
+        """One row per transfer of KV, in the order in which they began: `way` is 0 to host memory, 1 from it."""
+        who, when = self.timeline.column("transfers").reshape(-1, 3), self.log.seconds("transfer_times")
+        seconds = np.frombuffer(when, np.float64).reshape(-1, 2)
+        columns = dict(zip(("id", "way", "tokens"), who.T, strict=True))
+        return _read_only(columns | {"begin_s": seconds[:, 0], "end_s": seconds[:, 1]})
 
     def saturation(self) -> Verdict:
         """Does its queue grow with the trace?"""

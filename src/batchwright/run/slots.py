@@ -5,11 +5,12 @@
     padding              what is computed for nothing: rows that have ended, and the part of a
                          prompt's row that is only there because another prompt is longer
     held                 it has a request that is not computed: a decode that misses the step, a
-                         prompt without budget, an end that is not seen yet or waits for others
+                         prompt without budget, an end that is not seen yet or waits for others, a
+                         decode while the step waits for KV that moves
     idle with a queue    it has none, and somebody waits
     idle without         it has none, and nobody does
 
-Slots are the seats that the policy uses (its batch size, or `max_num_seqs`), seconds those from
+Who is moved to host memory, waits there or comes back has no slot, and waits.  Slots are the seats that the policy uses (its batch size, or `max_num_seqs`), seconds those from
 the first arrival to the last end; each step counts for its whole length.  The shares sum to 1.
 All comes from sums over stays and stretches; no step is expanded.
 """

@@ -1,7 +1,7 @@
 """When every token came, as arrays; nothing is expanded into objects.
 
-A stay brings its first token with step `since` - 1 and one more with each step that it decodes
-in, so the tokens of an undisturbed stay are one slice of the ends of the steps.
+A stay brings its first token with step `since` - 1, unless it came with its KV, and one more with each
+step that it decodes in, so the tokens of an undisturbed stay are one slice of the ends of the steps.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ def _stay_times(timeline: Timeline) -> list[Numbers]:
         stays["stopped"] - stays["since"]
     )
     is_steady[timeline.held[1]] = False
-    rows = zip(stays["since"].tolist(), stays["stopped"].tolist(), is_steady.tolist(), strict=True)
+    first = stays["since"] - timeline.has_prompt  # the tick of the first token
+    rows = zip(first.tolist(), stays["since"].tolist(), stays["stopped"].tolist(), strict=True)
     missed = _missed(timeline)
     found = []
-    for place, (since, stopped, steady) in enumerate(rows):
+    for place, (begin, since, stopped) in enumerate(rows):
         if since < 0:
             found.append(ends[:0])
-        elif steady:
-            found.append(ends[since - 1 : stopped])
+        elif is_steady[place]:
+            found.append(ends[begin:stopped])
         else:
-            found.append(_disturbed(timeline, since, stopped, missed.get(place, [])))
+            found.append(_disturbed(timeline, begin, since, stopped, missed.get(place, [])))
     return found
 
 
@@ -60,9 +61,9 @@ def _missed(timeline: Timeline) -> dict[int, list[int]]:
     return found
 
 
-def _disturbed(timeline: Timeline, since: int, stopped: int, missed: list[int]) -> Numbers:
+def _disturbed(timeline: Timeline, begin: int, since: int, stopped: int, missed: list[int]) -> Numbers:
     """The tokens of a stay that missed steps: by `missed`, or because no decode ran."""
     ticks = np.arange(since, stopped)
     ticks = np.setdiff1d(ticks, np.concatenate((missed, timeline.column("paused"))))
-    times: Numbers = timeline.ends[np.concatenate(([since - 1], ticks)).astype(np.int64)]
+    times: Numbers = timeline.ends[np.concatenate((np.arange(begin, since), ticks)).astype(np.int64)]
     return times
