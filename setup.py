@@ -15,8 +15,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 CORE = (
-    "request", "step", "arrivals", "blocks", "waiting", "log", "link", "host_memory", "refusals", "batch",
-    "swapping", "cost", "driver", "simulator",
+    "request", "step", "arrivals", "blocks", "waiting", "log", "link", "host_memory", "movers", "refusals",
+    "batch", "swapping", "handover", "cost", "driver", "simulator",
     "engines/sequence", "engines/work", "engines/numbered", "engines/live",
 )  # fmt: skip  (and policies/)
 # Not compiled: errors, which users may subclass (an interpreted class cannot inherit from

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "batchwright"
 BASE = {"errors"}
 WORK = BASE | {"limits", "step", "request", "config"}
 LEAF = BASE | {"request", "step"}
-STATE = WORK | {"arrivals", "blocks", "waiting", "log", "link", "host_memory", "refusals"}
+STATE = WORK | {"arrivals", "blocks", "waiting", "log", "link", "host_memory", "movers", "refusals"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
@@ -33,11 +33,13 @@ LAYERS: dict[str, set[str]] = {
     "log": WORK,
     "link": WORK,
     "host_memory": WORK | {"link"},
+    "movers": WORK,
     "refusals": WORK,
     "batch": STATE,
     "swapping": STATE | {"batch"},
+    "handover": STATE | {"batch", "swapping"},
     "contract": STATE | {"batch"},
-    "policies": STATE | {"batch", "swapping", "contract", "expressions"},
+    "policies": STATE | {"batch", "swapping", "handover", "contract", "expressions"},
     "hardware": LEAF,
     "workload": LEAF | {"expressions", "plain_table"},
     "metrics": LEAF,
@@ -60,8 +62,8 @@ LAYERS: dict[str, set[str]] = {
 }
 CORE = {
     "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "link",
-    "host_memory", "refusals", "batch", "swapping", "contract", "policies", "cost", "host_link", "driver",
-    "simulator",
+    "host_memory", "movers", "refusals", "batch", "swapping", "handover", "contract", "policies", "cost",
+    "host_link", "driver", "simulator",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [

@@ -44,7 +44,8 @@ def tight(seed: int, load: dict[str, Any]) -> dict[str, Any]:
     config = load["config"]
     longest = -(-config["max_model_len"] // config["block_size"])
     blocks = longest + Random(seed).choice([1, 2, 5, 20])
-    load["config"] = config | {"num_blocks": min(config["num_blocks"], blocks), "enable_prefix_caching": False}
+    few = min(config["num_blocks"], blocks)
+    load["config"] = config | {"num_blocks": few, "enable_prefix_caching": False}
     return load
 
 
@@ -212,7 +213,8 @@ def test_every_request_has_all_its_tokens_once(seed: int) -> None:
 def test_preemptions_and_swaps_are_counted_by_request(seed: int) -> None:
     found, _ = restless(seed)
     columns, out = found.requests(), found.transfers()
-    assert np.array_equal(columns["swaps"], np.bincount(out["id"][out["way"] == OUT], minlength=len(found.load)))
+    times_out = np.bincount(out["id"][out["way"] == OUT], minlength=len(found.load))
+    assert np.array_equal(columns["swaps"], times_out)
     assert (columns["preemptions"] >= columns["swaps"]).all()
     assert columns["preemptions"].sum() == found.steps()["preempted"].sum()
 

@@ -28,6 +28,7 @@ from batchwright.host_memory import HostMemory
 from batchwright.limits import Limits
 from batchwright.link import Link
 from batchwright.log import ABORTED, DROPPED, PREEMPTED, Log
+from batchwright.movers import Movers
 from batchwright.refusals import refuse_computed, refuse_seat
 from batchwright.request import (
     CANCELLED,
@@ -64,7 +65,7 @@ class Batch:
     __slots__ = (  # a misspelt setting is an error, interpreted or compiled
         "_crossing", "_num_crossing", "_padding", "_padding_attention", "blocks", "chunks", "clock",
         "context", "decodes_run", "draining", "edits", "has_preempted", "held", "host", "is_reserved",
-        "is_streamed", "joined", "limits", "link", "log", "max_running", "now", "num_coming",
+        "is_streamed", "joined", "limits", "link", "log", "max_running", "movers", "now", "num_coming",
         "num_decoding", "num_padded", "num_swapped", "num_waiting", "on_end", "overlap", "pads", "predict",
         "prefilling", "running", "tick_count", "transfer_time", "waiting", "wake_tick", "wake_time",
     )  # fmt: skip
@@ -86,8 +87,9 @@ class Batch:
         self.clock = 0  # steps so far in which decodes ran
         self.predict: Callable[[int], float] = _no_prediction  # the coming step with n more prompt tokens
         self.link: Link | None = None  # to host memory, where the driver knows one
-        self.num_swapped = 0  # wait in host memory
-        self.num_coming = 0  # have left it, and a seat is kept for each
+        self.num_swapped = 0  # requests that wait in host memory
+        self.movers = Movers()  # KV on its way, and its blocks
+        self.num_coming = 0  # requests whose KV comes, and a seat is kept for each
         self.transfer_time = NEVER  # when the next one has come or gone
         # Settings, which a policy makes when it begins.
         self.max_running = limits.max_num_seqs
@@ -474,12 +476,16 @@ class Batch:
             due = sum(1 for r in decodes if r.reserved == 0 and -r.shift % size == phase)
             assert due == self._crossing[phase] == self._crossing[phase + size]
         assert self._num_crossing == sum(self._crossing[:size])
-        holders = [*self.running, *self._movers()]
+        holders = [*self.running, *self.movers.requests]
         used = 0
         for r in holders:
             tokens = self.clock + r.shift if r.state == DECODING else r.computed
             used += max(self.blocks.count(tokens), r.reserved)
         self.blocks.check(holders, used)
+        assert self.num_coming == len(self.movers.coming)
+        if self.host is not None:
+            self.host.check()
+            assert self.num_swapped == len(self.host.swapped)
 
     # --- inside ---------------------------------------------------------------
 
@@ -525,15 +531,6 @@ class Batch:
         self.decode(r)
         self.joined.append(r)
         self.edits += 1
-
-    def _movers(self) -> list[Request]:
-        """Who has blocks, and no seat."""
-        host = self.host
-        if host is None:
-            return []
-        host.check()
-        assert self.num_swapped == len(host.swapped) and self.num_coming == len(host.coming)
-        return [*host.leaving, *host.coming]
 
     def _abort_swapped(self, r: Request) -> None:
         """What moves goes on moving, and holds its blocks until it has come."""

@@ -51,6 +51,7 @@ class Driver:
         self._empty = empty_seconds(cost)
         self.batch.predict = self._predict
         self.num_decisions = 0
+        self.hand_over: Callable[[Request], bool] | None = None  # does who has its prompt go on elsewhere?
         self._arrivals = Arrivals(limits)
         self._cancels: list[tuple[float, int, Request]] = []  # a heap: when, how many before it, who
         self._num_cancels = 0
@@ -290,7 +291,7 @@ class Driver:
                 r.first_token = b.now
             if self._is_done(r):
                 self._done.append(r)
-            else:
+            elif self.hand_over is None or not self.hand_over(r):
                 self._decode(r)
         for r in b.held:
             self._decode(r)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from batchwright.errors import InputError
-from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY, SWAPPED, Log
+from batchwright.log import ABORTED, COMPLETE, DROPPED, MOVED, PREEMPTED, STAY, SWAPPED, Log
 
 
 @dataclass(slots=True)
@@ -24,6 +24,7 @@ class EngineStep:
     preempted: list[int] = field(default_factory=list)
     swapped: list[int] = field(default_factory=list)  # of the preempted, those whose KV is kept
     finished: list[int] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)  # their prompt is complete, and they decode elsewhere
     aborted: list[int] = field(default_factory=list)
     dropped: int = 0  # of the finished, those that waited: preempted before their end was seen
     free_blocks_sched: int = 0  # before the step's releases
@@ -126,6 +127,9 @@ class _Expansion:
         self._count(stay.admitted, waiting=-1, running=1)
         if stay.how == COMPLETE:
             self.ends[stay.until - 1].append((stay.seat, stay.id))
+            self._count(stay.until - 1, running=-1)
+        elif stay.how == MOVED:
+            self.steps[stay.until - 1].moved.append(stay.id)
             self._count(stay.until - 1, running=-1)
         elif stay.how == PREEMPTED or stay.how == SWAPPED:
             self._preempt(stay)

@@ -34,13 +34,15 @@ from typing import Final
 from batchwright.request import Request
 
 STAY: Final = (
-    "id", "seat", "queued", "admitted", "cached", "brought", "since", "stopped", "until", "context", "reserved", "how",
+    "id", "seat", "queued", "admitted", "cached", "brought", "since", "stopped", "until", "context",
+    "reserved", "how",
 )  # fmt: skip
 PREEMPTED: Final = 0  # how a stay ends
 COMPLETE: Final = 1
 DROPPED: Final = 2  # its end was seen after it had been preempted
 ABORTED: Final = 3  # cancelled by the client
 SWAPPED: Final = 4  # preempted, too, but its KV is kept in host memory
+MOVED: Final = 5  # its prompt is complete, and it goes on elsewhere
 OUT: Final = 0  # ways of a transfer: to host memory,
 IN: Final = 1  # and from it
 FIRST_PACKING: Final = 50_000  # stretches

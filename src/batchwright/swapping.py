@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from batchwright.batch import Batch
 from batchwright.errors import PolicyError
-from batchwright.host_memory import HostMemory
 from batchwright.log import IN, OUT
 from batchwright.log import SWAPPED as BY_SWAP
 from batchwright.refusals import refuse_seat
@@ -34,15 +33,11 @@ def swap_out(b: Batch, r: Request) -> None:
             "free; preempt it, or raise the swap space"
         )
     b.stop(r)
-    r.until = b.tick_count
-    b.log.stay(r, BY_SWAP)
-    r.stopped = 0
-    r.filled = 0
-    del b.running[r]
-    r.state = MOVING_OUT
+    leave(b, r, BY_SWAP)
     r.preemptions += 1
-    begin, end = host.send(r, blocks, blocks * b.blocks.block_size, b.now)
-    _sent(b, r, OUT, begin, end)
+    host.place(r, blocks)
+    begin, end = host.out.send(b.now, blocks * b.blocks.block_size)
+    start(b, r, OUT, begin, end)
 
 
 def swap_in(b: Batch, r: Request) -> None:
@@ -53,53 +48,80 @@ def swap_in(b: Batch, r: Request) -> None:
     """
     host = b.host
     if host is None or r.state != SWAPPED:
-        raise PolicyError(f"request {r.id} is swapped in, but does not wait in host memory; swap it out first")
-    if len(b.running) + b.num_coming >= b.max_running:
-        refuse_seat(r, len(b.running) + b.num_coming, b.max_running)
-    blocks = b.blocks.count(r.computed)
-    b.blocks.take(blocks)
+        raise PolicyError(
+            f"request {r.id} is swapped in, but does not wait in host memory; swap it out first"
+        )
+    expect(b, r)
     b.num_swapped -= 1
-    b.num_coming += 1
-    r.state = MOVING_IN
-    begin, end = host.fetch(r, blocks * b.blocks.block_size, b.now)
-    _sent(b, r, IN, begin, end)
+    del host.swapped[r]
+    begin, end = host.back.send(b.now, b.movers.coming[r] * b.blocks.block_size)
+    start(b, r, IN, begin, end)
 
 
 def land(b: Batch) -> Request:
     """The first transfer has ended; whose it was.  If that is MOVING_IN still, it is to `decode` now."""
-    host = b.host
-    assert host is not None, "nothing moves without host memory"
-    r = host.land()
-    b.transfer_time = host.time
-    if r in host.leaving:
-        _gone(b, host, r)
+    r = b.movers.pop()
+    b.transfer_time = b.movers.time
+    if r in b.movers.leaving:
+        _gone(b, r)
     else:
-        _come(b, host, r)
+        _come(b, r)
     return r
 
 
-def _sent(b: Batch, r: Request, way: int, begin: float, end: float) -> None:
+# --- KV that leaves and comes, wherever it goes ---------------------------------
+
+
+def leave(b: Batch, r: Request, how: int) -> None:
+    """Take the seat of `r`, which decodes no longer; its KV leaves with its blocks."""
+    r.until = b.tick_count
+    b.log.stay(r, how)
+    r.stopped = 0
+    r.filled = 0
+    del b.running[r]
+    r.state = MOVING_OUT
+    b.movers.leaving[r] = max(b.blocks.count(r.computed), r.reserved)
+
+
+def expect(b: Batch, r: Request) -> None:
+    """Take blocks for the KV of `r`, which comes, and keep it a seat.  Raises PolicyError."""
+    if len(b.running) + b.num_coming >= b.max_running:
+        refuse_seat(r, len(b.running) + b.num_coming, b.max_running)
+    blocks = b.blocks.count(r.computed)
+    b.blocks.take(blocks)
+    b.movers.coming[r] = blocks
+    b.num_coming += 1
+    r.state = MOVING_IN
+
+
+def start(b: Batch, r: Request, way: int, begin: float, end: float) -> None:
+    """The KV of `r` moves from second `begin` to `end`."""
     b.log.transfer(r, way, r.computed, begin, end)
-    if end < b.transfer_time:
-        b.transfer_time = end
+    b.movers.end_at(r, end)
+    b.transfer_time = b.movers.time
     b.edits += 1
 
 
-def _gone(b: Batch, host: HostMemory, r: Request) -> None:
-    """The KV of `r` is in host memory."""
-    host.swapped[r] = host.leaving.pop(r)
+def _gone(b: Batch, r: Request) -> None:
+    """The KV of `r` has left; if it is in host memory now, it waits there."""
+    del b.movers.leaving[r]
     _free(b, r)
+    if b.host is None or r not in b.host.places:
+        return
     if r.state == CANCELLED:
-        host.drop(r)
+        b.host.drop(r)
     else:
         r.state = SWAPPED
+        b.host.swapped[r] = None
         b.num_swapped += 1
 
 
-def _come(b: Batch, host: HostMemory, r: Request) -> None:
-    """The KV of `r` is back."""
-    host.free += host.coming.pop(r)
+def _come(b: Batch, r: Request) -> None:
+    """The KV of `r` has come."""
+    del b.movers.coming[r]
     b.num_coming -= 1
+    if b.host is not None and r in b.host.places:
+        b.host.drop(r)
     if r.state == CANCELLED:
         _free(b, r)
         return

@@ -126,7 +126,10 @@ class Run:
         return step_columns(self.timeline, self.limits.blocks, self.limits.block_size)
 
     def transfers(self) -> dict[str, Numbers]:
-        """One row per transfer of KV, in the order in which they began: `way` is 0 to host memory, 1 from it."""
+        """One row per transfer of KV, in the order in which they were asked for; seconds from the first arrival.
+
+        `way`: 0 if it leaves the KV cache, 1 if it comes.
+        """
         who, when = self.timeline.column("transfers").reshape(-1, 3), self.log.seconds("transfer_times")
         seconds = np.frombuffer(when, np.float64).reshape(-1, 2)
         columns = dict(zip(("id", "way", "tokens"), who.T, strict=True))

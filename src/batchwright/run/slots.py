@@ -10,8 +10,9 @@
     idle with a queue    it has none, and somebody waits
     idle without         it has none, and nobody does
 
-Who is moved to host memory, waits there or comes back has no slot, and waits.  Slots are the seats that the policy uses (its batch size, or `max_num_seqs`), seconds those from
-the first arrival to the last end; each step counts for its whole length.  The shares sum to 1.
+Who is moved to host memory, waits there or comes back has no slot, and waits.  Slots are the seats that
+the policy uses (its batch size, or `max_num_seqs`), seconds those from the first arrival to the last end;
+each step counts for its whole length.  The shares sum to 1.
 All comes from sums over stays and stretches; no step is expanded.
 """
 

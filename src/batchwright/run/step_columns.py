@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from batchwright.errors import InputError
-from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, SWAPPED
+from batchwright.log import ABORTED, COMPLETE, DROPPED, MOVED, PREEMPTED, SWAPPED
 from batchwright.metrics import Numbers
 from batchwright.run.timeline import Timeline
 
@@ -29,7 +29,8 @@ def step_columns(timeline: Timeline, blocks: int, block_size: int) -> dict[str, 
         raise InputError("the run is not over: requests have seats; drain it and advance to the end")
     count, stays = timeline.num_steps, timeline.stays
     until, how = stays["until"], stays["how"]
-    preempted, finished = until[np.isin(how, (PREEMPTED, SWAPPED))], until[np.isin(how, (COMPLETE, DROPPED))] - 1
+    preempted = until[np.isin(how, (PREEMPTED, SWAPPED))]
+    finished = until[np.isin(how, (COMPLETE, DROPPED))] - 1
     return {
         "step": np.arange(count),
         "start_s": timeline.starts,
@@ -47,7 +48,8 @@ def step_columns(timeline: Timeline, blocks: int, block_size: int) -> dict[str, 
 def _running(timeline: Timeline) -> Numbers:
     """Requests with a seat after each step; who is preempted or aborted has left before it."""
     stays = timeline.admitted
-    return _level(timeline, [stays["admitted"]], [stays["until"] - (stays["how"] == COMPLETE)])
+    ends_with_step = np.isin(stays["how"], (COMPLETE, MOVED))
+    return _level(timeline, [stays["admitted"]], [stays["until"] - ends_with_step])
 
 
 def _waiting(timeline: Timeline) -> Numbers:

@@ -122,7 +122,7 @@ class Timeline:
 
     @cached_property
     def has_prompt(self) -> Numbers:
-        """Which stays in order of admission complete a prompt; the others come with all their KV, or do not."""
+        """Which stays, in order of admission, complete a prompt.  Others come with their KV, or never do."""
         has_prompt: Numbers = self.admitted["since"] > self.admitted["admitted"]
         return has_prompt
 
