@@ -20,6 +20,7 @@ from batchwright.policies.preemption import Preemption, preemption
 from batchwright.request import DECODING
 from batchwright.swapping import swap_in, swap_out
 
+
 @dataclass(frozen=True, kw_only=True)
 class Swapper:
     """`swap_space` in GiB; with one byte a token, one GiB holds 2**30 tokens."""
@@ -222,7 +223,7 @@ class RestlessSwap:
             if (is_idle or self.random.random() < 0.6) and b.num_running + b.num_coming < b.max_running:
                 swap_in(b, r)
         for r in [r for r in b.running if r.state == DECODING]:
-            if self.random.random() < 0.15:
+            if self.random.random() < 0.15 and r.admitted < b.tick_count:
                 swap_out(b, r)
 
     def prefill(self, b: Batch, others_run: bool) -> None:

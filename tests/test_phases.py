@@ -95,7 +95,7 @@ def test_every_character_occurs_in_these_runs() -> None:
     seen = {name: set(check(case(seed, name).run)) for seed in (1, 3, 5) for name in ("padded", "unpadded")}
     assert seen["padded"] >= set("P-x") and seen["unpadded"] >= set("P-e")
     held = "".join(check(run_of(policy, seed)) for policy in (holds, pauses) for seed in (5, 6))
-    assert set("".join(map("".join, seen.values())) + held) == set(NAMES)
+    assert set("".join(map("".join, seen.values())) + held) == set(NAMES) - {"s"}  # swaps: test_swap_runs
 
 
 @every_policy

@@ -34,7 +34,7 @@ def drawn(seed: int) -> Swapper:
     random = Random(seed)
     return Swapper(
         swap_bandwidth=2.0 ** random.choice([2, 6, 10, 40]),
-        swap_space=2.0 ** random.choice([-25, -23, 0]),
+        swap_space=2.0 ** random.choice([-26, -24, 0]),
         watermark=random.choice([0, 0, 1, 3]),
     )
 
@@ -77,8 +77,8 @@ def test_the_loads_above_swap_and_recompute() -> None:
         for seed in range(60)
         for row in Replay(tight(seed, timed_workload(seed)), reference.linear(), drawn(seed)).run()
     ]
-    assert sum(row.swaps for row in rows) > 100
-    assert sum(row.preemptions - row.swaps for row in rows) > 20
+    assert sum(row.swaps for row in rows) > 60
+    assert sum(row.preemptions - row.swaps for row in rows) > 25
     assert max(row.swaps for row in rows) > 2
 
 
@@ -176,6 +176,7 @@ def test_the_restless_policy_swaps_often_and_while_others_run() -> None:
         at = np.searchsorted(steps["start_s"], t["end_s"], side="right") - 1
         inside += (steps["end_s"][at] > t["end_s"]).sum()
     assert inside > 50
+    assert "s" in test_phases.check(found[0])
 
 
 @for_every_seed(25)

@@ -135,7 +135,7 @@ class _Expansion:
             self._preempt(stay)
         else:
             self._abort(stay, running=-1)
-        if stay.brought > 0 and stay.admitted < len(self.steps):
+        if stay.brought > 0 and stay.until > stay.admitted:
             self.steps[stay.admitted].brought.append((stay.id, stay.brought))
         if stay.since >= 0:
             rest = self._decodes(stay) - stay.cached - stay.brought - done

@@ -126,7 +126,7 @@ class Run:
         return step_columns(self.timeline, self.limits.blocks, self.limits.block_size)
 
     def transfers(self) -> dict[str, Numbers]:
-        """One row per transfer of KV, in the order in which they were asked for; seconds from the first arrival.
+        """One row per transfer of KV, in the order in which they were asked for; seconds as in `requests`.
 
         `way`: 0 if it leaves the KV cache, 1 if it comes.
         """
