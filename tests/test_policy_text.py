@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -29,9 +29,9 @@ class Double:
     """Holds a policy of its own table, one of another kind, and words."""
 
     count: int = 2
-    policy: Any = part(None)
-    sauce: Any = part(None, sauce)
-    gpus: Any = part((), str)
+    policy: Any = field(default=None, metadata=part())
+    sauce: Any = field(default=None, metadata=part(sauce))
+    gpus: Any = field(default=(), metadata=part(str))
 
 
 KINDS: dict[str, type] = {**POLICIES, "double": Double}
@@ -94,7 +94,7 @@ def test_a_nested_text_that_is_wrong_says_what_is(text: str) -> None:
 
 
 PIECES = st.sampled_from(
-    ["double", "policy", "sauce", "vllm", "(", ")", "[", "]", ",", "=", "@", "1", "0.5", "none", "'", '"', " "]
+    ["double", "policy", "sauce", "vllm", "(", ")", "[", "]", ",", "=", "@", "1", "0.5", "none", "'", '"']
 )
 
 

@@ -1,8 +1,8 @@
 """Texts of the form `name@version(flag=value, flag=value)`, read with a table of classes by name.
 
 A value is a number, true, false, none, a word, or a list of these in brackets.  A flag that holds
-something with flags of its own, such as another policy, is a field made by `part`, and is read in
-the same way:  `ordered(order=sjf(sigma=0.5), policy=vllm@0.19(max_num_seqs=64))`.
+something with flags of its own, such as another policy, is a field with the metadata `part`, and is
+read in the same way:  `ordered(order=sjf(sigma=0.5), policy=vllm@0.19(max_num_seqs=64))`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import fields
 from typing import Any, Final
 
 from batchwright.errors import InputError, nearest
@@ -24,12 +24,14 @@ _WORDS: Final = {"true": True, "false": False, "none": None}
 _PART: Final = "part"
 
 
-def part(default: Any, reader: Callable[[str], Any] | None = None) -> Any:
-    """A field whose value is read from its text by `reader`, or each one of a list in brackets.
+def part(reader: Callable[[str], Any] | None = None) -> dict[str, Any]:
+    """Metadata of a field whose value `reader` reads from its text, or each one of a list in brackets.
+
+        policy: Any = field(default=None, metadata=part())
 
     None: as that in which it stands, so a policy within a policy is found in the same table.
     """
-    return field(default=default, metadata={_PART: reader})
+    return {_PART: reader}
 
 
 def read(text: str, kinds: Mapping[str, type], word: str = "policy") -> Any:
