@@ -103,6 +103,24 @@ class Driver:
         return dict(zip(self._arrivals.follower_ids, self._arrivals.follower_times, strict=True))
 
     @property
+    def num_sent(self) -> int:
+        """Requests that are here and have not left, those among them that have not come yet."""
+        return self._arrivals.num_coming + self.batch.num_waiting + len(self.batch.running)
+
+    @property
+    def pending_tokens(self) -> int:
+        """Tokens that prefills still have to compute, of all requests that are here; O(those that wait)."""
+        b = self.batch
+        found = sum([r.unfilled for r in b.prefilling])
+        found += sum([r.unfilled for r in b.waiting.head(b.num_waiting)])
+        return found + sum([r.prompt for r in self._arrivals.coming()])
+
+    @property
+    def num_open(self) -> int:
+        """Requests whose end others wait for, and that have not ended."""
+        return self._arrivals.num_open
+
+    @property
     def log(self) -> Log:
         """What happened."""
         return self.batch.log
@@ -120,6 +138,13 @@ class Driver:
             )
         if self._arrivals.is_closed:
             raise RequestError(f"request {r.id} is submitted after drain(); submit it before")
+        self.take(r)
+
+    def take(self, r: Request) -> None:
+        """Let `r` arrive at `r.arrival`, or at once if that has passed: it has waited elsewhere.
+
+        Raises RequestError as `submit`, but for the time.
+        """
         self._arrivals.add(r)
         self._set_alarm()
 
