@@ -218,7 +218,7 @@ class RestlessSwap:
 
     def swap(self, b: Batch) -> None:
         assert b.host is not None
-        is_idle = not b.running and not b.movers.is_moving
+        is_idle = not b.running and b.host.num_moving == 0
         for r in list(b.host.swapped):
             if (is_idle or self.random.random() < 0.6) and b.num_running + b.num_coming < b.max_running:
                 swap_in(b, r)

@@ -106,7 +106,7 @@ def test_who_leaves_gives_up_its_seat_at_once_and_its_blocks_when_its_kv_has_gon
     r = leaving(batch)  # 6 tokens: 2 blocks
     assert (r.state, batch.num_running, batch.num_decoding, batch.context) == (MOVING_OUT, 0, 0, 0)
     assert (batch.blocks.free, batch.edits, batch.transfer_time) == (62, 1, 0.5)
-    assert batch.host is not None and (batch.host.free, batch.movers.leaving_blocks) == (3, 2)
+    assert batch.host is not None and (batch.host.free, batch.host.leaving_blocks) == (3, 2)
     batch.check()
     assert land(batch) is r
     assert (r.state, batch.blocks.free, batch.host.free, batch.num_swapped) == (IS_SWAPPED, 64, 3, 1)

@@ -105,15 +105,18 @@ class Driver:
     @property
     def num_sent(self) -> int:
         """Requests that are here and have not left, those among them that have not come yet."""
-        return self._arrivals.num_coming + self.batch.num_waiting + len(self.batch.running)
+        b = self.batch
+        found = self._arrivals.num_coming + b.num_waiting + len(b.running)
+        return found + b.num_swapped + b.num_coming
 
     @property
     def pending_tokens(self) -> int:
         """Tokens that prefills still have to compute, of all requests that are here; O(those that wait)."""
         b = self.batch
         found = sum([r.unfilled for r in b.prefilling])
-        found += sum([r.unfilled for r in b.waiting.head(b.num_waiting)])
-        return found + sum([r.prompt for r in self._arrivals.coming()])
+        known = b.movers.elsewhere  # whose prompts are computed
+        found += sum([r.unfilled for r in b.waiting.head(b.num_waiting) if r not in known])
+        return found + sum([r.prompt for r in self._arrivals.coming() if r not in known])
 
     @property
     def num_open(self) -> int:
@@ -205,6 +208,13 @@ class Driver:
         r = land(self.batch)
         if r.state == MOVING_IN:
             self._decode(r)
+
+    def frees(self, stand_in: Request, end: float) -> None:
+        """The KV that `stand_in` keeps for another replica has gone at second `end`."""
+        b = self.batch
+        b.movers.end_at(stand_in, end)
+        b.transfer_time = b.movers.time
+        self._set_alarm()
 
     def _enqueue(self, r: Request) -> None:
         """`r` has just come."""
@@ -316,11 +326,19 @@ class Driver:
                 r.first_token = b.now
             if self._is_done(r):
                 self._done.append(r)
-            elif self.hand_over is None or not self.hand_over(r):
+            elif self.hand_over is None or not self._goes_on(r):
                 self._decode(r)
         for r in b.held:
             self._decode(r)
         b.end_plan()
+
+    def _goes_on(self, r: Request) -> bool:
+        """Does `r`, whose prompt is complete, decode elsewhere?"""
+        if self.hand_over is None or not self.hand_over(r):
+            return False
+        if r.then is not None:
+            self._arrivals.num_open -= 1
+        return True
 
     def _is_done(self, r: Request) -> bool:
         """Has `r`, whose prompt is complete, all its tokens?"""

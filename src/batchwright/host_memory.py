@@ -23,6 +23,8 @@ class HostMemory:
         self.free = size
         self.swapped: dict[Request, None] = {}  # who waits here, first out first
         self.places: dict[Request, int] = {}  # of these, and of those on their way here and back; blocks
+        self.num_moving = 0  # copies under way, both ways
+        self.leaving_blocks = 0  # KV blocks that are free once all that leave for here have come
         self.out = Channel(link)
         self.back = Channel(link)
 

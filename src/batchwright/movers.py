@@ -21,16 +21,6 @@ class Movers:
         self._num_started = 0
 
     @property
-    def is_moving(self) -> bool:
-        """Is a transfer under way?"""
-        return len(self._ends) > 0
-
-    @property
-    def leaving_blocks(self) -> int:
-        """KV blocks that are free once all that leave have left."""
-        return sum(self.leaving.values())
-
-    @property
     def coming_blocks(self) -> int:
         """KV blocks whose KV is still to come."""
         return sum(self.coming.values())

@@ -109,7 +109,7 @@ class Simulator(Driver):
         b = self.batch
         if self._in_flight < NEVER:
             return self._in_flight
-        if not b.running and b.num_waiting == 0:
+        if not b.running and b.num_waiting == 0 and b.num_swapped == 0:
             return self._alarm
         return self._stretch_end if self._holds else b.now
 

@@ -36,6 +36,8 @@ def swap_out(b: Batch, r: Request) -> None:
     leave(b, r, BY_SWAP)
     r.preemptions += 1
     host.place(r, blocks)
+    host.num_moving += 1
+    host.leaving_blocks += blocks
     begin, end = host.out.send(b.now, blocks * b.blocks.block_size)
     start(b, r, OUT, begin, end)
 
@@ -53,6 +55,7 @@ def swap_in(b: Batch, r: Request) -> None:
         )
     expect(b, r)
     b.num_swapped -= 1
+    host.num_moving += 1
     del host.swapped[r]
     begin, end = host.back.send(b.now, b.movers.coming[r] * b.blocks.block_size)
     start(b, r, IN, begin, end)
@@ -106,13 +109,16 @@ def _gone(b: Batch, r: Request) -> None:
     """The KV of `r` has left; if it is in host memory now, it waits there."""
     del b.movers.leaving[r]
     _free(b, r)
-    if b.host is None or r not in b.host.places:
+    host = b.host
+    if host is None or r not in host.places:
         return
+    host.num_moving -= 1
+    host.leaving_blocks -= host.places[r]
     if r.state == CANCELLED:
-        b.host.drop(r)
+        host.drop(r)
     else:
         r.state = SWAPPED
-        b.host.swapped[r] = None
+        host.swapped[r] = None
         b.num_swapped += 1
 
 
@@ -121,6 +127,7 @@ def _come(b: Batch, r: Request) -> None:
     del b.movers.coming[r]
     b.num_coming -= 1
     if b.host is not None and r in b.host.places:
+        b.host.num_moving -= 1
         b.host.drop(r)
     if r.state == CANCELLED:
         _free(b, r)

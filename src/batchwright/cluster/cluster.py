@@ -8,6 +8,8 @@ The loop takes events in order (`events`).  A replica is advanced only where som
     nobody looks                        in one go, at the end
 
 In a closed loop a follower comes to the router again, so it may go to another replica.
+
+With a second router prompts are computed on one replica and decoded on another (`handovers`).
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from typing import Final
 
 from batchwright.cluster.contract import Router, RouterBegins
 from batchwright.cluster.events import ARRIVAL, WAKE, Event, Events
+from batchwright.cluster.handovers import Handovers
 from batchwright.cluster.replica import Clock, Replica
 from batchwright.cluster.routers import CentralQueue
 from batchwright.errors import InputError, PolicyError, RequestError
+from batchwright.link import Link
 from batchwright.request import LAST_ID, NEVER, Request
 from batchwright.simulator import Simulator
 
@@ -32,10 +36,17 @@ Then = Callable[[Request, float], Sequence[Request]]
 class Cluster:
     """Replicas, each with its own policy, cost and limits, behind `router`.
 
-    Raises InputError without replicas, PolicyError if nobody can be asked where requests go.
+    `decoder`: names the replica that decodes a request whose prompt is complete, with its KV over `link`;
+    None: the same one.  Raises InputError without replicas, PolicyError if nobody can be asked where requests go.
     """
 
-    def __init__(self, simulators: Sequence[Simulator], router: Router | RouterBegins) -> None:
+    def __init__(
+        self,
+        simulators: Sequence[Simulator],
+        router: Router | RouterBegins,
+        decoder: Router | None = None,
+        link: Link | None = None,
+    ) -> None:
         if not simulators:
             raise InputError("a cluster has no replica; give it one simulator for each")
         self.events = Events()
@@ -56,6 +67,11 @@ class Cluster:
         self._num_unseen = 0  # requests sent since all replicas were run up to one
         for replica in self.replicas:
             replica.is_sought = self._is_central
+        self.handovers: Handovers | None = None
+        if decoder is not None:
+            if link is None:
+                raise InputError("a cluster hands prompts over, but no link is given; give one")
+            self.handovers = Handovers(self.replicas, decoder, link, self._touch)
 
     # --- for users ------------------------------------------------------------
 
@@ -203,6 +219,10 @@ class Cluster:
         self._num_unseen += 1
         if self._num_unseen == AHEAD:
             self._catch_up()
+
+    def _touch(self, replica: Replica) -> None:
+        """Something has happened to `replica`: it plans once all has happened now."""
+        self._touched.append(replica)
 
     def _serve_line(self, replica: Replica) -> None:
         """Central queue: `replica` takes who is next, while it has a seat."""

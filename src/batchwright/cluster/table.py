@@ -6,14 +6,16 @@ import re
 from typing import Any, Final, Protocol, runtime_checkable
 
 from batchwright.cluster.cluster import Cluster
+from batchwright.cluster.distserve import DistServe
 from batchwright.cluster.replicas import Replicas
+from batchwright.cluster.splitwise import Splitwise
 from batchwright.cost import CostModel
 from batchwright.errors import InputError
 from batchwright.limits import Limits
 from batchwright.policies import POLICIES
 from batchwright.policies.text import read, split
 
-CLUSTERS: Final[dict[str, type]] = {"replicas": Replicas}
+CLUSTERS: Final[dict[str, type]] = {"replicas": Replicas, "distserve": DistServe, "splitwise": Splitwise}
 _NAME: Final = re.compile(r"\s*([\w-]*)")
 
 

@@ -124,9 +124,9 @@ class Swap:
         self.tick = -1  # of the step that KV moves for
 
     def waits(self, b: Batch) -> bool:
-        if b.movers.is_moving:
+        if self.host.num_moving > 0:
             b.decodes_run = False
-        return b.movers.is_moving
+        return self.host.num_moving > 0
 
     def holds_prompts(self, b: Batch) -> bool:
         if self._is_open(b):
@@ -135,11 +135,11 @@ class Swap:
         return b.num_swapped > 0
 
     def make_room(self, b: Batch) -> None:
-        while b.decode_blocks() > b.blocks.free + b.movers.leaving_blocks:
+        while b.decode_blocks() > b.blocks.free + self.host.leaving_blocks:
             r = b.newest()
             if self._has_place(b, r) and not b.has_preempted:
                 swap_out(b, r)
-            elif b.movers.is_moving:  # it is asked again when the copies have been made
+            elif self.host.num_moving > 0:  # it is asked again when the copies have been made
                 break
             else:
                 b.preempt(r)
