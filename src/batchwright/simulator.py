@@ -111,7 +111,7 @@ class Simulator(Driver):
             return self._in_flight
         if not b.running and b.num_waiting == 0 and b.num_swapped == 0:
             return self._alarm
-        return self._stretch_end if self._holds else b.now
+        return self._stretch_end if self._holds and self._alarm > b.now else b.now
 
     def decide_stuck(self) -> bool:
         """Let the policy plan as if nobody came, and start that step; False if it plans none.

@@ -128,7 +128,7 @@ class Cluster:
         if isnan(until):
             raise RequestError("the cluster is told to advance until nan; give a time")
         while True:
-            if self._touched and self._clock.now < min(self.events.time, until):
+            while self._touched and self._clock.now < min(self.events.time, until):
                 self._start()
             if self.events.time <= until and self.events.time < NEVER:
                 self._happen(self.events.pop())
@@ -194,6 +194,7 @@ class Cluster:
             if time < NEVER and time != replica.waking:
                 replica.waking = time
                 self.events.push(time, WAKE, replica.index, replica)
+        self._check_over()
 
     # --- where requests go ----------------------------------------------------
 
@@ -275,8 +276,10 @@ class Cluster:
 
 def _begun(router: Router | RouterBegins, num_replicas: int) -> Router:
     """Who is asked.  Raises PolicyError if that is nobody."""
-    asked = router.begin(num_replicas) if isinstance(router, RouterBegins) else router
-    if isinstance(router, type) or not callable(asked):
+    asked: object = router
+    if isinstance(router, RouterBegins) and not isinstance(router, type):
+        asked = router.begin(num_replicas)
+    if isinstance(asked, type) or not callable(asked):
         raise PolicyError(
             f"{router!r} is no router; give a function (request, replicas) -> index, or an object "
             "whose begin(num_replicas) returns one"

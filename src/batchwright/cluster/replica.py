@@ -90,9 +90,10 @@ class Replica:
 
     @property
     def has_seat(self) -> bool:
-        """Is a seat free, and nobody waiting for memory to take it?"""
+        """Is a seat free, and nobody waiting for memory to take it?  With an empty batch all are."""
         self._settle()
-        return self.simulator.batch.num_waiting == 0 and self.simulator.num_sent < self.seats
+        b = self.simulator.batch
+        return (b.num_waiting == 0 or not b.running) and self.simulator.num_sent < self.seats
 
     def take(self, r: Request) -> None:
         """Let `r` come here, now."""
