@@ -107,7 +107,7 @@ class Driver:
         """Requests that are here and have not left, those among them that have not come yet."""
         b = self.batch
         found = self._arrivals.num_coming + b.num_waiting + len(b.running)
-        return found + b.num_swapped + b.num_coming
+        return found + b.num_swapped + b.num_coming + len(b.movers.offered)
 
     @property
     def pending_tokens(self) -> int:
@@ -116,7 +116,7 @@ class Driver:
         found = sum([r.unfilled for r in b.prefilling])
         known = b.movers.elsewhere  # whose prompts are computed
         found += sum([r.unfilled for r in b.waiting.head(b.num_waiting) if r not in known])
-        return found + sum([r.prompt for r in self._arrivals.coming() if r not in known])
+        return found + sum([r.prompt for r in self._arrivals.coming()])
 
     @property
     def num_open(self) -> int:
@@ -209,10 +209,28 @@ class Driver:
         if r.state == MOVING_IN:
             self._decode(r)
 
+    def offer(self, r: Request, tokens: int, at: float) -> None:
+        """Let `r` come at second `at`, with the KV of `tokens` tokens on another replica."""
+        movers = self.batch.movers
+        movers.elsewhere[r] = tokens
+        movers.offered[r] = None
+        if r.then is not None:
+            self._arrivals.num_open += 1
+        self._land_at(r, at)
+
+    def recomputes(self, r: Request, at: float) -> None:
+        """The KV of the waiting `r` is elsewhere no longer, from second `at` on."""
+        del self.batch.movers.elsewhere[r]
+        self.batch.wake_at(at)
+        self._set_alarm()
+
     def frees(self, stand_in: Request, end: float) -> None:
         """The KV that `stand_in` keeps for another replica has gone at second `end`."""
+        self._land_at(stand_in, end)
+
+    def _land_at(self, r: Request, end: float) -> None:
         b = self.batch
-        b.movers.end_at(stand_in, end)
+        b.movers.end_at(r, end)
         b.transfer_time = b.movers.time
         self._set_alarm()
 

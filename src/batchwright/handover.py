@@ -13,7 +13,7 @@ from __future__ import annotations
 from batchwright.batch import Batch
 from batchwright.errors import PolicyError
 from batchwright.log import IN, MOVED
-from batchwright.request import MOVING_OUT, NEW, NO_BLOCKS, WAITING, Request
+from batchwright.request import MOVING_OUT, NO_BLOCKS, WAITING, Request
 from batchwright.swapping import expect, start
 
 
@@ -36,7 +36,6 @@ def send_off(b: Batch, r: Request) -> Request:
     b.movers.leaving[stand_in] = max(b.blocks.count(r.computed), r.reserved)
     r.blocks = NO_BLOCKS
     r.reserved = r.computed = r.filled = r.seat = 0
-    r.queued = NEW
     r.state = WAITING
     return stand_in
 

@@ -15,7 +15,8 @@ class Movers:
         self.time = NEVER
         self.leaving: dict[Request, int] = {}
         self.coming: dict[Request, int] = {}
-        self.elsewhere: dict[Request, int] = {}  # who waits, with KV of so many tokens on another replica
+        self.elsewhere: dict[Request, int] = {}  # who waits, with KV of so many tokens on another replica,
+        self.offered: dict[Request, None] = {}  # those of them who have not come yet
         self.fetch: Callable[[Request], tuple[float, float]] | None = None  # begin and end of its transfer
         self._ends: list[tuple[float, int, Request]] = []  # a heap: end, transfers before it, whose
         self._num_started = 0
@@ -31,7 +32,7 @@ class Movers:
         return [*self.leaving, *self.coming]
 
     def end_at(self, r: Request, end: float) -> None:
-        """The transfer of `r`, which leaves or comes, ends at second `end`."""
+        """The transfer of `r`, which leaves or comes, ends at second `end`, or it comes to wait then."""
         heappush(self._ends, (end, self._num_started, r))
         self._num_started += 1
         self.time = self._ends[0][0]

@@ -236,7 +236,10 @@ class Simulator(Driver):
             if b.wake_tick >= 0:
                 most = min(most, b.wake_tick - b.tick_count)
             steps = b.quiet_steps(most)
-        end = self._at(steps) if b.num_decoding > 0 else b.now + self._empty
+        end = b.now + self._empty
+        if b.num_decoding > 0:
+            end = self._at(steps)
+            self._barren = 0
         if steps > 1 and end >= self._alarm:
             steps = self._steps_to(self._alarm, steps, end)
             end = self._at(steps)

@@ -62,10 +62,16 @@ def swap_in(b: Batch, r: Request) -> None:
 
 
 def land(b: Batch) -> Request:
-    """The first transfer has ended; whose it was.  If that is MOVING_IN still, it is to `decode` now."""
+    """The first transfer has ended; whose it was.  If that is MOVING_IN still, it is to `decode` now.
+
+    Or it is one whose KV is elsewhere (`handover`), and which comes to wait for it.
+    """
     r = b.movers.pop()
     b.transfer_time = b.movers.time
-    if r in b.movers.leaving:
+    if r in b.movers.offered:
+        del b.movers.offered[r]
+        b.enqueue(r)
+    elif r in b.movers.leaving:
         _gone(b, r)
     else:
         _come(b, r)

@@ -251,6 +251,8 @@ class Cluster:
         if self._is_over or not self._is_closed or self._num_coming or self._thens or self._line:
             return
         self._is_over = True
+        if self.handovers is not None:  # who is handed over comes later
+            return
         self._catch_up()
         for replica in self.replicas:
             replica.simulator.drain()
@@ -265,7 +267,11 @@ class Cluster:
 
     def _unstick(self) -> bool:
         """Nothing can happen before one of those that wait is served: let their policies plan; does one?"""
-        if self.events.time < NEVER or self._touched or not self._is_closed or not self._thens:
+        if self.events.time < NEVER or self._touched:
+            return False
+        if self.handovers is not None:
+            return self.handovers.unstick(self._clock.now)
+        if not self._is_closed or not self._thens:
             return False
         self._catch_up()
         stuck = [one for one in self.replicas if one.num_waiting and one.simulator.upcoming == NEVER]

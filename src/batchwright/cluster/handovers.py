@@ -4,6 +4,7 @@
     that replica pulls it    the transfer begins when both ends have time for it: each has one channel
                              out and one in, and serves one transfer after the other
     the transfer has ended   the request decodes, and the stand-in's blocks are free
+    nobody can go on         the request that has waited longest to be pulled is computed where it waits
 
 Both ends know the end of a transfer when it begins, and wake up then by themselves.
 """
@@ -32,6 +33,8 @@ class Handovers:
         self._route = router
         self._touch = touch
         self._origins: dict[Request, tuple[Replica, Request]] = {}  # where the KV is, and its stand-in
+        self._targets: dict[Request, Replica] = {}  # where it is going
+        self.num_lost = 0  # requests that were computed anew because nobody could go on
         self._out = [Channel(link) for _ in replicas]
         self._in = [Channel(link) for _ in replicas]
         for replica in replicas:
@@ -44,8 +47,26 @@ class Handovers:
         """Requests whose prompt is computed, and that nobody has pulled."""
         return len(self._origins)
 
+    def unstick(self, now: float) -> bool:
+        """Nothing can happen while KV waits to be pulled: the first to wait is computed anew; False if nobody is.
+
+        Machines that compute and decode may wait for each other's memory.
+        """
+        for r, (source, stand_in) in self._origins.items():
+            self.num_lost += 1
+            del self._origins[r]
+            source.simulator.frees(stand_in, now)
+            target = self._targets.pop(r)
+            target.simulator.recomputes(r, now)
+            self._touch(source)
+            self._touch(target)
+            return True
+        return False
+
     def _hand_over(self, source: Replica, r: Request) -> bool:
         """The prompt of `r` is complete at `source`; does it decode elsewhere?"""
+        if r.generated > 1:  # it was preempted while it decoded, and stays
+            return False
         index = self._route(r, self._replicas)
         if not isinstance(index, int) or not 0 <= index < len(self._replicas):
             raise PolicyError(
@@ -57,14 +78,15 @@ class Handovers:
             return False
         stand_in = send_off(source.simulator.batch, r)
         self._origins[r] = source, stand_in
-        target.simulator.batch.movers.elsewhere[r] = stand_in.computed
-        target.take(r)
+        self._targets[r] = target
+        target.offer(r, stand_in.computed)
         self._touch(target)
         return True
 
     def _fetch(self, target: Replica, r: Request) -> tuple[float, float]:
         """`target` pulls `r`: begin and end of the transfer."""
         source, stand_in = self._origins.pop(r)
+        del self._targets[r]
         out, into = self._out[source.index], self._in[target.index]
         batch = target.simulator.batch
         tokens = batch.blocks.count(stand_in.computed) * batch.blocks.block_size

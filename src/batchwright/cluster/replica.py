@@ -100,6 +100,11 @@ class Replica:
         self.simulator.take(r)
         self._next = 0.0
 
+    def offer(self, r: Request, tokens: int) -> None:
+        """Let `r` come here, now, with the KV of `tokens` tokens on another replica."""
+        self.simulator.offer(r, tokens, self._clock.now)
+        self._next = 0.0
+
     def advance(self, until: float) -> None:
         """Run all that ends by `until`, and decide nothing then."""
         self.simulator.advance(until)
