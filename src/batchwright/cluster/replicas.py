@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from batchwright.cluster.cluster import Cluster
@@ -44,9 +44,9 @@ class Replicas:
     """
 
     n: int | None = None
-    policy: Any = part(Vllm(), policy_of)
-    router: Any = part(RoundRobin(), router_of)
-    gpus: tuple[str, ...] | None = part(None, str)
+    policy: Any = field(default=Vllm(), metadata=part(policy_of))
+    router: Any = field(default=RoundRobin(), metadata=part(router_of))
+    gpus: tuple[str, ...] | None = field(default=None, metadata=part(str))
     gpu_memory_utilization: float | None = None
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ A request waits from its arrival to the step that admits it, and again from a pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,12 +56,18 @@ class Count:
         return self.values[first:last] if first >= 0 else np.append(0, self.values[:last])
 
 
-def waiting(timeline: Timeline, arrival: Numbers) -> Count:
-    """Requests that have come and have no seat."""
+def waiting(timelines: Sequence[Timeline], arrival: Numbers) -> Count:
+    """Requests that have come and have no seat at any of the servers."""
+    moves = [_waits(timeline, arrival) for timeline in timelines]
+    return _count([part for come, _ in moves for part in come], [part for _, go in moves for part in go])
+
+
+def _waits(timeline: Timeline, arrival: Numbers) -> tuple[list[Numbers], list[Numbers]]:
+    """When waits begin, and when they end."""
     stays, admitted = timeline.stays, timeline.admitted
     is_dropped = stays["how"] == DROPPED
     is_aborted = (stays["how"] == ABORTED) & (stays["seat"] == 0)
-    return _count(
+    return (
         [arrival[np.unique(stays["id"])], timeline.begin_of(stays["until"][stays["how"] == PREEMPTED])],
         [
             timeline.begin_of(admitted["admitted"]),
@@ -70,9 +77,9 @@ def waiting(timeline: Timeline, arrival: Numbers) -> Count:
     )
 
 
-def seated(timeline: Timeline) -> Count:
+def seated(timelines: Sequence[Timeline]) -> Count:
     """Requests that have a seat, whatever they do with it."""
-    return _count([seat_begins(timeline)], [seat_ends(timeline)])
+    return _count([seat_begins(one) for one in timelines], [seat_ends(one) for one in timelines])
 
 
 def seat_begins(timeline: Timeline) -> Numbers:

@@ -11,6 +11,7 @@ token came, and from the last token before a preemption to the first one after i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,17 @@ class Gaps:
 def gaps(timeline: Timeline, is_counted: Numbers) -> Gaps:
     """The gaps of the requests that `is_counted` says, by id."""
     return _Gaps(timeline, is_counted).find()
+
+
+def merged(parts: Sequence[Gaps]) -> Gaps:
+    """Those of several servers, each of which had its own requests."""
+    if len(parts) == 1:
+        return parts[0]
+    return Gaps(
+        seconds=np.concatenate([part.seconds for part in parts]),
+        counts=np.concatenate([part.counts for part in parts]),
+        greatest=np.fmax.reduce([part.greatest for part in parts]),
+    )
 
 
 class _Gaps:
