@@ -18,6 +18,8 @@ from batchwright.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from batchwright.batch import Batch
+    from batchwright.cluster import Cluster
+    from batchwright.cluster import Replicas as replicas
     from batchwright.comparison import Runs, compare
     from batchwright.cost import Constant, Hosted, Linear, Roofline
     from batchwright.errors import BatchwrightError
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "Batch": ("batch", "Batch"),
     "BatchwrightError": ("errors", "BatchwrightError"),
+    "Cluster": ("cluster", "Cluster"),
     "Constant": ("cost", "Constant"),
     "Hosted": ("cost", "Hosted"),
     "Limits": ("limits", "Limits"),
@@ -52,12 +55,14 @@ _PLACES = {
     "dynamic": ("policies", "Dynamic"),
     "orca": ("policies", "Orca"),
     "policy": ("policies", "policy"),
+    "replicas": ("cluster", "Replicas"),
     "static": ("policies", "Static"),
     "vllm": ("policies", "Vllm"),
 }
 __all__ = [
-    "Batch", "BatchwrightError", "Constant", "Hosted", "Limits", "Linear", "Request", "Roofline", "Run",
-    "Runs", "Simulator", "Workload", "compare", "continuous", "dynamic", "orca", "policy", "static", "vllm",
+    "Batch", "BatchwrightError", "Cluster", "Constant", "Hosted", "Limits", "Linear", "Request", "Roofline",
+    "Run", "Runs", "Simulator", "Workload", "compare", "continuous", "dynamic", "orca", "policy", "replicas",
+    "static", "vllm",
 ]  # fmt: skip
 
 

@@ -170,7 +170,7 @@ class _Picture:
     def _changes(self) -> dict[str, tuple[Numbers, Numbers]]:
         """Seconds and values of each counter."""
         timeline = self.run.timeline
-        counts = {"running": seated(timeline), "waiting": waiting(timeline, self.run.arrival)}
+        counts = {"running": seated([timeline]), "waiting": waiting([timeline], self.run.arrival)}
         found = {name: (count.times, count.values) for name, count in counts.items()}
         if self.run.limits.blocks != UNLIMITED:
             free = self.run.limits.blocks + np.cumsum(timeline.column("freed") - timeline.column("taken"))

@@ -12,6 +12,7 @@ its KV has no first token of its own: the last one of the stay before stands for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,20 +30,35 @@ class Gaps:
     greatest: Numbers
 
 
-def gaps(timeline: Timeline, is_counted: Numbers) -> Gaps:
-    """The gaps of the requests that `is_counted` says, by id."""
-    return _Gaps(timeline, is_counted).find()
+def gaps(timeline: Timeline, is_counted: Numbers, first_token: Numbers) -> Gaps:
+    """The gaps of the requests that `is_counted` says, by id, on one server.
+
+    `first_token`: seconds, by id; who had it on another server has a gap from there to here.
+    """
+    return _Gaps(timeline, is_counted, first_token).find()
+
+
+def merged(parts: Sequence[Gaps]) -> Gaps:
+    """Those of several servers."""
+    if len(parts) == 1:
+        return parts[0]
+    return Gaps(
+        seconds=np.concatenate([part.seconds for part in parts]),
+        counts=np.concatenate([part.counts for part in parts]),
+        greatest=np.fmax.reduce([part.greatest for part in parts]),
+    )
 
 
 class _Gaps:
     """The stays of one look, with the clocks low .. high - 1 of their decodes."""
 
-    def __init__(self, timeline: Timeline, is_counted: Numbers) -> None:
+    def __init__(self, timeline: Timeline, is_counted: Numbers, first_token: Numbers) -> None:
         self.timeline = timeline
         self.num_requests = len(is_counted)
         stays = timeline.admitted
         chosen = np.flatnonzero((_num_tokens(timeline) > 0) & is_counted[stays["id"]])
         self.id = stays["id"][chosen]
+        self.first_token = first_token[self.id]
         self.low = timeline.clock(stays["since"][chosen])
         self.high = timeline.clock(stays["stopped"][chosen])
         first = stays["since"][chosen] - 1
@@ -80,9 +96,8 @@ class _Gaps:
     def _odd(self, stays: Numbers, clocks: Numbers, begin: Numbers) -> None:
         """The token of each of `clocks` ends a gap that began at `begin`."""
         np.subtract.at(self.weights, clocks, 1)
-        is_known = ~np.isnan(begin)
-        self.odd_stays.append(stays[is_known])
-        self.odd_seconds.append((self.ends[clocks] - begin)[is_known])
+        self.odd_stays.append(stays)
+        self.odd_seconds.append(self.ends[clocks] - begin)
 
     def _holds(self, chosen: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Clocks start .. end - 1 in which a decode is held: stay, start, end."""
@@ -103,8 +118,8 @@ class _Gaps:
         self.last[stays[at_end]] = self._before(stays[at_end], start[at_end])
 
     def _bring(self) -> None:
-        """Who came with its KV had its last token in the stay before; one that had none here is not known."""
-        self.first[self.came] = np.nan
+        """Who came with its KV had its last token in the stay before, or its first one on another server."""
+        self.first[self.came] = self.first_token[self.came]
         before, after = self._pairs()
         is_ours = self.came[after]
         self.first[after[is_ours]] = self.last[before[is_ours]]
@@ -139,6 +154,10 @@ class _Gaps:
         """Gaps from the last token of a stay to the first of the next one of the same request."""
         before, after = self._pairs()
         before, after = before[~self.came[after]], after[~self.came[after]]
+        is_later = ~self.came & (self.first > self.first_token)  # computed again on another server
+        is_later[self._pairs()[1]] = False
+        self.odd_stays.append(np.flatnonzero(is_later))
+        self.odd_seconds.append((self.first - self.first_token)[is_later])
         self.odd_stays.append(after)
         self.odd_seconds.append(self.first[after] - self.last[before])
 

@@ -65,26 +65,32 @@ def slots(run: Run) -> Slots:
     if np.isnan(finished).all():
         return Slots(num_slots=run.seats, seconds=np.nan, **dict.fromkeys(PARTS, np.nan))
     end = float(np.nanmax(finished))
+    used = [_used(part, end) for part in run.parts]
+    prefill, decode, rows, wasted, seated = (sum(column) for column in zip(*used, strict=True))
+    total = run.seats * end
+    idle = total - seated
+    queued = _idle_with_queue(run, end)
+    parts = {
+        "prefill": prefill,
+        "decode": decode,
+        "padding": rows + wasted,
+        "held": _not_negative(seated - prefill - wasted - decode - rows, total),
+        "idle_with_queue": queued,
+        "idle_without_queue": _not_negative(idle - queued, total),
+    }
+    shares = {name: float(seconds) / total for name, seconds in parts.items()}
+    return Slots(num_slots=run.seats, seconds=end, **shares)
+
+
+def _used(run: Run, end: float) -> tuple[float, float, float, float, float]:
+    """Slot-seconds up to `end`: prefill, decode, padded rows, padding of prompts, and of all stays."""
     timeline = run.timeline
     busy = np.minimum(timeline.times, end) - np.minimum(timeline.begins, end)
     decode = float((timeline.decodes * busy).sum())
     rows = float((timeline.padded * busy).sum())
     prefill, wasted = _prompts(timeline, run.load.prompt, busy)
     seated = np.minimum(seat_ends(timeline), end) - np.minimum(seat_begins(timeline), end)
-    held = float(seated.sum()) - prefill - wasted - decode - rows
-    total = run.seats * end
-    idle = total - float(seated.sum())
-    queued = _idle_with_queue(run, end)
-    parts = {
-        "prefill": prefill,
-        "decode": decode,
-        "padding": rows + wasted,
-        "held": _not_negative(held, total),
-        "idle_with_queue": queued,
-        "idle_without_queue": _not_negative(idle - queued, total),
-    }
-    shares = {name: float(seconds) / total for name, seconds in parts.items()}
-    return Slots(num_slots=run.seats, seconds=end, **shares)
+    return prefill, decode, rows, wasted, float(seated.sum())
 
 
 def _not_negative(rest: float, total: float) -> float:

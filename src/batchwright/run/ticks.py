@@ -19,17 +19,18 @@ def token_times(run: Run) -> list[Numbers]:
     A request that was rejected or cancelled has none, or those that it got.  A client sees them
     at these times only where the policy streams (`run.is_streamed`), else when the batch ends.
     """
-    parts: list[list[Numbers]] = [[] for _ in range(len(run.load))]
-    ids = run.timeline.admitted["id"].tolist()
-    for id, times in zip(ids, _stay_times(run.timeline), strict=True):
-        if len(times):
-            parts[id].append(times)
+    pieces: list[list[Numbers]] = [[] for _ in range(len(run.load))]
+    for part in run.parts:
+        ids = part.timeline.admitted["id"].tolist()
+        for id, times in zip(ids, _stay_times(part.timeline), strict=True):
+            if len(times):
+                pieces[id].append(times)
     nothing = np.empty(0)
-    return [_joined(found) if found else nothing for found in parts]
+    return [_joined(found) if found else nothing for found in pieces]
 
 
-def _joined(parts: list[Numbers]) -> Numbers:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _joined(pieces: list[Numbers]) -> Numbers:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _stay_times(timeline: Timeline) -> list[Numbers]:

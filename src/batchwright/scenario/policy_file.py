@@ -10,21 +10,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from batchwright.cluster import MakesCluster
 from batchwright.contract import Begins, Policy
 from batchwright.errors import BatchwrightError, InputError
 
 
-def load_policy(path: Path) -> Policy | Begins:
-    """The `policy` of the file.  Raises InputError if it cannot be loaded or is no policy."""
+def load_policy(path: Path) -> Policy | Begins | MakesCluster:
+    """The `policy` of the file, or its replicas of one.  Raises InputError if it cannot be loaded or is no policy."""
     policy: Any = getattr(_load(path), "policy", None)
     if policy is None:
         raise InputError(f"{path}: defines no name `policy`; define a function policy(batch), or an object")
     if isinstance(policy, type):
         name = policy.__name__
         raise InputError(f"{path}: `policy` is the class {name}; make it an object: policy = {name}()")
-    if not isinstance(policy, Begins) and not callable(policy):
+    if not isinstance(policy, Begins | MakesCluster) and not callable(policy):
         raise InputError(f"{path}: `policy` is {policy!r}; make it a function policy(batch), or an object")
-    checked: Policy | Begins = policy
+    checked: Policy | Begins | MakesCluster = policy
     return checked
 
 
