@@ -19,11 +19,14 @@ from batchwright.history import EngineStep, steps
 from batchwright.log import COMPLETE, MOVED, PREEMPTED, SWAPPED
 from batchwright.policies.machine import Machine
 from batchwright.request import FINISHED
+from batchwright.run import ReplicatedRun
+from batchwright.run.ticks import token_times
 from queueing import assert_agrees, poisson, replicate
 from strategies import for_every_seed, limits_of, requests_of, timed_workload
-from test_cluster import linked, roots
 from test_closed_loop import closed_workload
+from test_cluster import linked, roots
 from test_properties import H100, LINEAR, real_valued
+from test_run import load_of as workload_of
 from test_schedules import load, scheduled, walked
 from test_schedules import served as served_by
 
@@ -108,7 +111,7 @@ def test_a_request_of_one_token_never_leaves() -> None:
 
 
 def test_kv_that_waits_to_be_pulled_keeps_prompts_out() -> None:
-    # 5 blocks of 4.  0 and 1 fill 4; their 9 and 9 tokens would need 6, so 1 is not pulled before 0 has ended.
+    # 5 blocks of 4.  0 and 1 fill 4; their 9 tokens each would need 6, so 1 is pulled when 0 has ended.
     # 2 comes at 1.0 and needs 2 blocks of the prefill instance, of which 1 and the blocks of 1 are taken.
     limits = Limits(block_size=4, num_kv_blocks=5, enable_prefix_caching=False)
     cluster, requests = served(distserve(), [(0.0, 8, 3), (0.0, 8, 3), (1.0, 8, 1)], limits)
@@ -159,7 +162,7 @@ def test_a_decoding_instance_that_is_short_swaps_out_the_newest() -> None:
         preemption_mode="swap", swap_bandwidth=16.0, waiting_block_prop_threshold=1.0, **AT_ONCE
     )
     cluster, requests = served(swap, [(0.0, 8, 8), (0.0, 8, 8)], limits)
-    # Both decode 4 times from 1.0 to 5.0; 1 is gone at 5.75; 0 decodes three times, to 8.75; 1 is back at 9.5.
+    # Both decode 4 times, to 5.0; 1 is gone at 5.75; 0 decodes 3 times, to 8.75; 1 is back at 9.5.
     assert times(requests) == [(1.0, 8.75), (1.0, 12.5)]
     log = cluster.replicas[1].simulator.log
     assert sorted(log.column("how")) == [COMPLETE, COMPLETE, SWAPPED]
@@ -383,3 +386,48 @@ def test_a_decoder_that_names_nobody_is_an_error() -> None:
     )
     with pytest.raises(PolicyError, match="sends request 0 to decode at replica 7, but they are 0 to 1"):
         cluster.run([Request(0, 0.0, 8, 2)])
+
+
+# --- what a run says of it -----------------------------------------------------------
+
+
+def run_of(seed: int) -> list[tuple[ReplicatedRun, list[Request]]]:
+    found = []
+    for kind in kinds(seed):
+        given = load_of(seed)
+        begin = given["requests"][0]["arrival"]
+        for row in given["requests"]:
+            row["arrival"] -= begin
+        requests = requests_of(given)
+        cluster = kind.cluster(H100, limits_of(given["config"]))
+        cluster.run(requests)
+        found.append((ReplicatedRun("handed over", workload_of(requests), cluster), requests))
+    return found
+
+
+@for_every_seed(40)
+def test_every_token_has_its_time_wherever_it_was_made(seed: int) -> None:
+    for run, requests in run_of(seed):
+        times = token_times(run)
+        for r in requests:
+            assert len(times[r.id]) == r.true_output and (np.diff(times[r.id]) > 0).all()
+            assert (times[r.id][0], times[r.id][-1]) == (r.first_token, r.finished)
+        found = run.gaps()
+        gaps = np.concatenate([np.diff(tokens) for tokens in times])
+        seconds = np.repeat(found.seconds, found.counts)
+        assert len(seconds) == len(gaps)
+        assert np.allclose(np.sort(seconds), np.sort(gaps), rtol=1e-9, atol=1e-12)
+        greatest = [np.diff(tokens).max() if len(tokens) > 1 else np.nan for tokens in times]
+        assert np.allclose(found.greatest, greatest, rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+@for_every_seed(40)
+def test_who_has_come_and_not_left_waits_or_runs(seed: int) -> None:
+    for run, requests in run_of(seed):
+        edges = np.unique(np.concatenate((run.waiting.times, run.running.times)))
+        middle = (edges[1:] + edges[:-1]) / 2
+        arrival, end = (np.sort([getattr(r, name) for r in requests]) for name in ("arrival", "finished"))
+        there = np.searchsorted(arrival, middle, side="right") - np.searchsorted(end, middle, side="right")
+        assert np.array_equal(run.waiting.at(middle) + run.running.at(middle), there)
+        assert sum(run.slots.shares.values()) == pytest.approx(1.0)
+        assert run.steps()["prefill_tokens"].sum() >= sum(r.prompt for r in requests)

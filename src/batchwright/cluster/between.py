@@ -48,7 +48,7 @@ def link_between(name: str, flags: LinkFlags, cost: CostModel, default: Callable
         each = device.kv_bytes_per_token if each is None else each
     if bandwidth is None or each is None:
         raise InputError(
-            f"{name}: bandwidth and kv_bytes_per_token must be given where the cost is not that of a GPU and a "
-            "model; give both, such as bandwidth=25e9, kv_bytes_per_token=131072"
+            f"{name}: bandwidth and kv_bytes_per_token must be given where the cost is not that of a GPU and "
+            "a model; give both, such as bandwidth=25e9, kv_bytes_per_token=131072"
         )
     return Link(bandwidth=bandwidth, bytes_per_token=each, latency=flags.latency)

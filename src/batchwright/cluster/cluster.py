@@ -37,7 +37,8 @@ class Cluster:
     """Replicas, each with its own policy, cost and limits, behind `router`.
 
     `decoder`: names the replica that decodes a request whose prompt is complete, with its KV over `link`;
-    None: the same one.  Raises InputError without replicas, PolicyError if nobody can be asked where requests go.
+    None: the same one.  Raises InputError without replicas or link, PolicyError if nobody can be asked where
+    requests go.
     """
 
     def __init__(

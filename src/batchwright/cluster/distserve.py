@@ -36,8 +36,8 @@ class DistServe:
 
     max_batch_size                 requests of one step; None: `max_num_seqs`
     max_tokens_per_batch           prompt tokens of one step; None: `max_num_batched_tokens`
-    waiting_block_prop_threshold   share of a decoding instance's KV blocks: it pulls no more while those whose
-                                   KV is on its way hold as many
+    waiting_block_prop_threshold   share of a decoding instance's KV blocks: it pulls no more while those
+                                   whose KV is on its way hold as many
     bandwidth                      bytes/s from GPU to GPU in each direction; None: the GPU's link
     latency                        seconds of every transfer beside
     kv_bytes_per_token             on each GPU; None: the model's

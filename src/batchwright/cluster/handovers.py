@@ -48,9 +48,9 @@ class Handovers:
         return len(self._origins)
 
     def unstick(self, now: float) -> bool:
-        """Nothing can happen while KV waits to be pulled: the first to wait is computed anew; False if nobody is.
+        """Nothing can happen: let the first that waits to be pulled be computed anew; False if none does.
 
-        Machines that compute and decode may wait for each other's memory.
+        Machines that compute prompts and decode may wait for each other's memory.
         """
         for r, (source, stand_in) in self._origins.items():
             self.num_lost += 1

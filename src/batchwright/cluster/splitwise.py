@@ -77,7 +77,7 @@ class Splitwise:
 
 
 class Pools:
-    """The pools of one run: a router, and with `decoder` the second one.  `memory`: of a machine, in tokens."""
+    """The pools of one run: a router, and with `decoder` the second one.  `memory`: tokens of a machine."""
 
     def __init__(self, prompt: int, token: int, most_pending: int, memory: int) -> None:
         self.prompt = range(prompt)

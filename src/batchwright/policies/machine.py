@@ -25,7 +25,7 @@ from batchwright.request import Request
 @ordinary
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """`max_batch_tokens`: prompt tokens of one step; `max_preemptions`: steps that a decode waits for prompts."""
+    """`max_batch_tokens`: prompt tokens of a step; `max_preemptions`: steps that decodes wait for prompts."""
 
     max_batch_tokens: int
     max_preemptions: int

@@ -5,7 +5,8 @@ request has now, nothing for its output · composition decodes · victim the new
 recomputes here · leave at once
 
 Requests are pulled: the machine takes blocks, then their KV comes.  Until it is there the blocks count as
-waiting, which bounds what comes at once, and leaves the rest with the machine that computed it: back-pressure.
+waiting, which bounds what comes at once, and leaves the rest with the machine that computed it
+(back-pressure).
 Nobody is pulled while somebody is in host memory, who comes back first.
 
 Source: Zhong et al., DistServe, OSDI 2024; its code, `decoding_stage_scheduler.py`.
@@ -72,5 +73,5 @@ class PullsRun:
 
 
 def fits(b: Batch, r: Request) -> bool:
-    """Are the blocks of the KV of `r` and its next token free, beside what those here and coming take next?"""
+    """Are the blocks of the KV of `r` and its next token free, beside what all others take next?"""
     return b.blocks.count(b.movers.elsewhere[r] + 1) + b.num_coming <= b.spare_blocks

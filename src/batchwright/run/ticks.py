@@ -30,7 +30,12 @@ def token_times(run: Run) -> list[Numbers]:
 
 
 def _joined(pieces: list[Numbers]) -> Numbers:
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    """In order of time: who was handed over may have begun on a server with a higher number."""
+    return pieces[0] if len(pieces) == 1 else np.concatenate(sorted(pieces, key=_begin))
+
+
+def _begin(piece: Numbers) -> float:
+    return float(piece[0])
 
 
 def _stay_times(timeline: Timeline) -> list[Numbers]:
