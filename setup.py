@@ -16,7 +16,8 @@ from setuptools import Extension, setup
 
 CORE = (
     "request", "step", "arrivals", "ranked", "blocks", "waiting", "log", "prediction", "tally",
-    "speculation", "drafts", "batch", "drafted", "driver", "simulator",
+    "speculation", "drafts", "link", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
+    "drafted", "driver", "simulator",
     "engines/sequence", "engines/work", "engines/numbered", "engines/live",
 )  # fmt: skip
 PACKAGES = ("cost", "policies")

@@ -54,6 +54,7 @@ def token_times(run: Run, stretch: object) -> dict[int, list[float]]:
     drafts = {(flat[i], flat[i + 1]): flat[i + 2] for i in range(0, len(flat), 3)}
     for stay in seated_stays(run):
         if stay.since >= 0:
-            for tick in (stay.since - 1, *decode_ticks(run, stay)):
+            first = [stay.since - 1] if stay.since > stay.admitted else []  # else it came with its KV
+            for tick in (*first, *decode_ticks(run, stay)):
                 times[stay.id] += [spans[tick][1]] * (1 + drafts.get((tick, stay.seat), 0))
     return times

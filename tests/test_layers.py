@@ -17,7 +17,10 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "batchwright"
 BASE = {"errors"}
 WORK = BASE | {"limits", "step", "request", "config", "ranked"}
 LEAF = BASE | {"request", "step"}
-STATE = WORK | {"arrivals", "blocks", "waiting", "log", "prediction", "tally", "speculation", "drafts"}
+STATE = WORK | {
+    "arrivals", "blocks", "waiting", "log", "prediction", "tally", "speculation", "drafts", "link",
+    "host_memory", "movers", "refusals",
+}  # fmt: skip
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
@@ -36,9 +39,15 @@ LAYERS: dict[str, set[str]] = {
     "drafts": WORK | {"blocks", "speculation"},
     "prediction": WORK,
     "tally": WORK,
+    "link": WORK,
+    "host_memory": WORK | {"link"},
+    "movers": WORK,
+    "refusals": WORK,
     "batch": STATE,
+    "swapping": STATE | {"batch"},
+    "handover": STATE | {"batch", "swapping"},
     "contract": STATE | {"batch"},
-    "policies": STATE | {"batch", "contract", "expressions"},
+    "policies": STATE | {"batch", "swapping", "handover", "contract", "expressions"},
     "hardware": LEAF,
     "workload": LEAF | {"expressions", "plain_table"},
     "metrics": LEAF,
@@ -50,19 +59,20 @@ LAYERS: dict[str, set[str]] = {
     "slo": BASE | {"metrics", "durations"},
     "theory": LEAF,
     "cost": LEAF | {"hardware"},
+    "host_link": LEAF | {"cost", "link"},
     "cost_text": LEAF | {"hardware", "cost", "expressions"},
     "checkpoint": LEAF,
     "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
     "drafted": LEAF | {"cost", "drafts", "speculation"},
-    "driver": STATE | {"batch", "contract", "cost", "drafted"},
+    "driver": STATE | {"batch", "swapping", "contract", "cost", "drafted", "host_link"},
     "simulator": STATE | {"batch", "contract", "cost", "driver"},
     "engines": STATE | {"batch", "contract", "cost", "driver", "metrics", "policies"},
 }
 CORE = {
     "errors", "config", "limits", "step", "request", "ranked", "arrivals", "blocks", "waiting", "log",
-    "prediction", "tally", "batch", "contract", "policies", "cost", "driver", "simulator", "speculation",
-    "drafts", "drafted",
+    "prediction", "tally", "link", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
+    "contract", "policies", "cost", "driver", "simulator", "speculation", "drafts", "drafted", "host_link",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [

@@ -97,6 +97,59 @@ def test_a_run_in_pieces_is_the_run_in_one(name: str, seed: int) -> None:
     assert walk(many) == walk(one)
 
 
+class Doubling:
+    """A cost of the user's own with a closed form, which prices no stretch of 0 steps."""
+
+    def seconds(self, step: Step) -> float:
+        return 1.0
+
+    def stretch(self, step: Step, steps: int) -> float:
+        assert steps > 0
+        return float(steps)
+
+
+def test_a_run_may_stop_inside_the_first_step_of_a_stretch() -> None:
+    simulator = Simulator(SYNC, Doubling())
+    simulator.feed([Request(0, 0.0, 4, 9)])
+    for until in (1.5, 1.75, 2.5):
+        simulator.advance(until)
+        assert simulator.now == float(int(until))
+    simulator.advance()
+    assert simulator.now == 9.0
+
+
+def test_what_comes_next_is_known_before_it_happens() -> None:
+    simulator = Simulator(SYNC, SECOND)
+    assert simulator.upcoming == inf
+    first, second = Request(0, 0.5, 4, 5), Request(1, 2.0, 4, 1)
+    simulator.submit(first)
+    assert simulator.upcoming == 0.5
+    simulator.advance(0.5)
+    assert (simulator.upcoming, simulator.num_sent, simulator.pending_tokens) == (0.5, 1, 4)
+    assert simulator.plan() == 1.5  # its prompt
+    simulator.advance(1.5)
+    assert (simulator.plan(), simulator.pending_tokens) == (5.5, 0)  # its last token
+    simulator.advance(2.0)
+    assert (simulator.now, simulator.upcoming) == (1.5, 5.5)
+    simulator.submit(second)
+    assert simulator.plan() == 2.5 and simulator.pending_tokens == 4  # the step after which it is seen
+    simulator.advance(2.5)
+    assert simulator.plan() == 3.5
+    simulator.drain()
+    simulator.advance()
+    assert (first.finished, second.finished, simulator.upcoming) == (5.5, 3.5, inf)
+
+
+def test_who_has_waited_elsewhere_comes_at_once() -> None:
+    simulator = Simulator(SYNC, SECOND)
+    simulator.advance(8.0)
+    late = Request(0, 3.0, 4, 1)
+    simulator.take(late)
+    simulator.drain()
+    simulator.advance()
+    assert (late.arrival, late.finished) == (3.0, 9.0)
+
+
 @pytest.mark.parametrize("name", POLICIES)
 @for_every_seed(25)
 def test_an_audited_run_is_the_same_run(name: str, seed: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import batchwright as bw
+from batchwright.log import PREEMPTED, SWAPPED
 from batchwright.run import Run
 from batchwright.run.slots import PARTS
 from batchwright.workload import Workload
@@ -36,23 +37,24 @@ def by_steps(run: Run, stretch: Any) -> dict[str, float]:
             each = spans[tick][1] - spans[tick][0]
             if tick in decodes:
                 seconds["decode"] += each
-            elif tick == stay.since - 1 or (tick, stay.seat) in chunks:
+            elif tick == stay.since - 1 >= stay.admitted or (tick, stay.seat) in chunks:
                 useful = run.load.prompt[stay.id] / batch if run.pads else 1.0
                 seconds["prefill"] += each * useful
                 seconds["padding"] += each * (1 - useful)
             else:
                 is_padded = run.pads and stay.since >= 0 and tick >= stay.stopped
                 seconds["padding" if is_padded else "held"] += each
-        last = spans[stay.until][0] if stay.how == 0 else spans[stay.until - 1][1]
+        is_cut = stay.how in (PREEMPTED, SWAPPED)
+        last = spans[stay.until][0] if is_cut else spans[stay.until - 1][1]
         seats.append((spans[stay.admitted][0], last))
         seconds["held"] += sum(
             spans[tick][0] - spans[tick - 1][1]
-            for tick in range(stay.admitted + 1, stay.until + (stay.how == 0))
+            for tick in range(stay.admitted + 1, stay.until + is_cut)
         )
     came = dict(enumerate(run.arrival.tolist()))
     for stay in stays:
         waits.append((came[stay.id], spans[stay.admitted][0]))
-        came[stay.id] = spans[stay.until][0] if stay.how == 0 else np.inf
+        came[stay.id] = spans[stay.until][0] if stay.how in (PREEMPTED, SWAPPED) else np.inf
     dropped = run.timeline.stays["how"] == 2
     for id, until in zip(
         run.timeline.stays["id"][dropped], run.timeline.stays["until"][dropped], strict=True

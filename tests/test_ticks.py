@@ -38,6 +38,8 @@ def tokens_one_by_one(run: Run) -> dict[int, list[float]]:
     for step, end in zip(steps_of(run), ends, strict=True):
         for id, cached in step.admitted:
             left[id] = int(run.load.prompt[id]) + had[id] - cached
+        for id, brought in step.brought:
+            left[id] -= brought
         for id, tokens in step.scheduled:
             left[id] -= tokens
             if left[id] <= 0:

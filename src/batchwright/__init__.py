@@ -18,6 +18,8 @@ from batchwright.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from batchwright.batch import Batch
+    from batchwright.cluster import Cluster
+    from batchwright.cluster import Replicas as replicas
     from batchwright.comparison import Runs, compare
     from batchwright.cost import Constant, Hosted, Linear, Roofline
     from batchwright.errors import BatchwrightError
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "Batch": ("batch", "Batch"),
     "BatchwrightError": ("errors", "BatchwrightError"),
+    "Cluster": ("cluster", "Cluster"),
     "Constant": ("cost", "Constant"),
     "Hosted": ("cost", "Hosted"),
     "Limits": ("limits", "Limits"),
@@ -61,6 +64,7 @@ _PLACES = {
     "orca": ("policies", "Orca"),
     "ordered": ("policies", "Ordered"),
     "policy": ("policies", "policy"),
+    "replicas": ("cluster", "Replicas"),
     "sjf": ("policies", "Sjf"),
     "srpt": ("policies", "Srpt"),
     "static": ("policies", "Static"),
@@ -68,9 +72,9 @@ _PLACES = {
     "vtc": ("policies", "Vtc"),
 }
 __all__ = [
-    "Batch", "BatchwrightError", "Constant", "Hosted", "Limits", "Linear", "Request", "Roofline", "Run",
-    "Runs", "Simulator", "Workload", "compare", "continuous", "dynamic", "edf", "lpm", "orca", "ordered",
-    "policy", "sjf", "srpt", "static", "vllm", "vtc",
+    "Batch", "BatchwrightError", "Cluster", "Constant", "Hosted", "Limits", "Linear", "Request", "Roofline",
+    "Run", "Runs", "Simulator", "Workload", "compare", "continuous", "dynamic", "edf", "lpm", "orca",
+    "ordered", "policy", "replicas", "sjf", "srpt", "static", "vllm", "vtc",
 ]  # fmt: skip
 
 

@@ -46,6 +46,15 @@ class Arrivals:
         return self.is_closed and self.time == NEVER and self.num_open == 0
 
     @property
+    def num_coming(self) -> int:
+        """Requests that have been added, and have not been popped."""
+        return len(self._line) - self._next
+
+    def coming(self) -> list[Request]:
+        """Those requests, in order."""
+        return self._line[self._next :]
+
+    @property
     def are_stuck(self) -> bool:
         """Can a request come only after another one has ended?"""
         return self.is_closed and self.time == NEVER and self.num_open > 0

@@ -13,6 +13,7 @@ The batch persists from step to step.  Policies edit it with moves (`admit`, `ch
 `preempt`, `release`, `pad`, `wake_at`, `wake_after`, and `reserve` and `grant` for policies that walk)
 and say with `decodes_run` whether decodes take part; drivers, simulated or live, call `enqueue`,
 `cancel`, `measure`, `tick`, `fill`, `decode`, `stop` or `keep_computing`, `finish`, `end_plan`.
+Where there is host memory (`host`), `swapping` has two moves more.
 
 Under speculative decoding (`speculate`) a step may bring a decode more than one token: the clock
 gives it one, `accept` adds the others to its offset, and its blocks are counted in `drafts`.
@@ -27,19 +28,26 @@ from typing import Final
 from batchwright.blocks import Blocks
 from batchwright.drafts import Drafts
 from batchwright.errors import PolicyError
+from batchwright.host_memory import HostMemory
 from batchwright.limits import Limits
+from batchwright.link import Link
 from batchwright.log import ABORTED, DROPPED, PREEMPTED, Log
+from batchwright.movers import Movers
 from batchwright.prediction import Predictor
+from batchwright.refusals import refuse_computed, refuse_seat
 from batchwright.request import (
     CANCELLED,
     DECODING,
     ENDED,
     FINISHED,
     HELD,
+    MOVING_IN,
+    MOVING_OUT,
     NEVER,
     NO_BLOCKS,
     PADDED,
     PREFILLING,
+    SWAPPED,
     WAITING,
     Block,
     Request,
@@ -63,10 +71,11 @@ class Batch:
 
     __slots__ = (  # a misspelt setting is an error, interpreted or compiled
         "_crossing", "_num_crossing", "_padding", "_padding_attention", "blocks", "chunks", "clock",
-        "context", "decodes_run", "drafts", "draining", "edits", "has_preempted", "held", "is_reserved",
-        "is_streamed", "limits", "log", "max_running", "now", "num_decoding", "num_padded",
-        "num_waiting", "on_end", "overlap", "pads", "predict", "predictor", "prefilling", "running",
-        "tally", "tick_count", "waiting", "wake_tick", "wake_time",
+        "context", "decodes_run", "drafts", "draining", "edits", "has_preempted", "held", "host",
+        "is_reserved", "is_streamed", "joined", "limits", "link", "log", "max_running", "movers", "now",
+        "num_coming", "num_decoding", "num_padded", "num_swapped", "num_waiting", "on_end", "overlap", "pads",
+        "predict", "predictor", "prefilling", "running", "tally", "tick_count", "transfer_time", "waiting",
+        "wake_tick", "wake_time",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, blocks: Blocks | None = None) -> None:
@@ -85,6 +94,11 @@ class Batch:
         self.tick_count = 0  # steps so far
         self.clock = 0  # steps so far in which decodes ran
         self.predict: Callable[[int], float] = _no_prediction  # the coming step with n more prompt tokens
+        self.link: Link | None = None  # to host memory, where the driver knows one
+        self.num_swapped = 0  # requests that wait in host memory
+        self.movers = Movers()  # KV on its way, and its blocks
+        self.num_coming = 0  # requests whose KV comes, and a seat is kept for each
+        self.transfer_time = NEVER  # when the next one has come or gone
         # Settings, which a policy makes when it begins.
         self.max_running = limits.max_num_seqs
         self.overlap = False  # is a step planned before the last one's tokens are known?
@@ -93,6 +107,7 @@ class Batch:
         self.drafts: Drafts | None = None  # that decodes verify, under speculation
         self.predictor: Predictor | None = None  # of output lengths, which the driver asks
         self.tally: Tally | None = None  # of the tokens of each client, if somebody counts them
+        self.host: HostMemory | None = None  # None: nobody is swapped out
         # The plan of the coming step.
         self.edits = 0  # moves made for it
         self.has_preempted = False
@@ -100,6 +115,7 @@ class Batch:
         self.is_reserved = False  # have its decodes their blocks?
         self.chunks: list[Request] = []
         self.held: list[Request] = []  # decodes that miss it
+        self.joined: list[Request] = []  # decodes that have come with their KV
         self.pads: list[tuple[Request, int]] = []  # chunks with tokens of padding behind them
         self._padding = 0  # the sum of those tokens
         self._padding_attention = 0.0
@@ -209,20 +225,23 @@ class Batch:
         if need > 0:
             self.blocks.take(need)
 
-    def admit(self, r: Request, tokens: int, hit: list[Block] = NO_BLOCKS, reserve: int = 0) -> None:
+    def admit(
+        self, r: Request, tokens: int, hit: list[Block] = NO_BLOCKS, reserve: int = 0, computed: int = 0
+    ) -> None:
         """Start the waiting request `r` with a chunk, on the cached blocks `hit`.
 
         `reserve`: tokens whose blocks are set aside now: of the whole stay, or of the prompt alone;
         then `r` takes blocks as it decodes.
-        Raises PolicyError if `r` does not wait, or as many run as may.
+        `computed`: tokens whose KV comes with it; if that is all but its newest one, `tokens` may be 0:
+        then it decodes in the coming step.
+        Raises PolicyError if `r` does not wait, or as many run as may, or it cannot come with so much.
         """
         if r.state != WAITING:
             raise PolicyError(f"request {r.id} is admitted, but does not wait; admit waiting requests only")
-        if len(self.running) >= self.max_running:
-            raise PolicyError(
-                f"request {r.id} is admitted beside {len(self.running)} that run, but max_running is "
-                f"{self.max_running}; wait until one has left"
-            )
+        if len(self.running) + self.num_coming >= self.max_running:
+            refuse_seat(r, len(self.running) + self.num_coming, self.max_running)
+        if computed != 0 and (hit or not 0 < computed < r.prompt + r.generated):
+            refuse_computed(r, computed)
         self.waiting.take(r)
         self.num_waiting -= 1
         r.state = PREFILLING
@@ -235,9 +254,16 @@ class Batch:
             r.computed = len(hit) * self.blocks.block_size
         r.admitted = self.tick_count
         r.cached = r.computed
+        r.brought = computed
+        if computed > 0:
+            self.blocks.take(self.blocks.count(computed))
+            r.computed = computed
         if reserve > 0:
             self._set_aside(r, reserve)
-        self.chunk(r, tokens)
+        if tokens == 0 and 0 < computed == r.prompt + r.generated - 1 and r.generated > 0:
+            self._join(r)
+        else:
+            self.chunk(r, tokens)
 
     def chunk(self, r: Request, tokens: int) -> None:
         """Run `tokens` more prompt tokens of `r` in the coming step.
@@ -376,6 +402,8 @@ class Batch:
             self.log.stay(r, ABORTED)
         elif r.state == DECODING or r.state == PREFILLING:
             self._abort(r)
+        elif r.state == MOVING_OUT or r.state == SWAPPED or r.state == MOVING_IN:
+            self._abort_swapped(r)
         else:
             return False
         r.state = CANCELLED
@@ -521,11 +549,16 @@ class Batch:
             due = sum(1 for r in decodes if r.reserved == 0 and -r.shift % size == phase)
             assert due == self._crossing[phase] == self._crossing[phase + size]
         assert self._num_crossing == sum(self._crossing[:size])
+        holders = [*self.running, *self.movers.requests]
         used = 0
-        for r in self.running:
+        for r in holders:
             tokens = self.clock + r.shift if r.state == DECODING else r.computed
             used += max(self.blocks.count(tokens), r.reserved)
-        self.blocks.check(self.running, used)
+        self.blocks.check(holders, used)
+        assert self.num_coming == len(self.movers.coming)
+        if self.host is not None:
+            self.host.check()
+            assert self.num_swapped == len(self.host.swapped)
 
     # --- inside ---------------------------------------------------------------
 
@@ -562,6 +595,27 @@ class Batch:
         self.context -= r.computed
         if self.tally is not None:
             self.tally.stop(r)
+
+    def _join(self, r: Request) -> None:
+        """Let `r`, which has come with its KV, decode in the coming step."""
+        if self.is_reserved:
+            self.blocks.take(self.needs(r, 1))
+        del self.prefilling[r]
+        r.since = self.tick_count
+        r.filled = r.computed
+        self.decode(r)
+        self.joined.append(r)
+        self.edits += 1
+
+    def _abort_swapped(self, r: Request) -> None:
+        """What moves goes on moving, and holds its blocks until it has come."""
+        if r.state == SWAPPED:
+            assert self.host is not None
+            self.host.drop(r)
+            self.num_swapped -= 1
+        r.seat = 0
+        r.until = self.tick_count
+        self.log.stay(r, ABORTED)
 
     def _finish_running(self, r: Request) -> None:
         if r.state == PADDED:

@@ -9,6 +9,8 @@ from hashlib import sha256
 from typing import Any, Final
 
 from batchwright.client_report import client_table
+from batchwright.cluster import Cluster, MakesCluster
+from batchwright.cluster import server as server_of
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel
 from batchwright.errors import InputError, nearest
@@ -16,11 +18,10 @@ from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.plain_table import WIDTH, table_text
 from batchwright.policies import AUTO, Ordered, Static
-from batchwright.policies import policy as policy_of
 from batchwright.replications import Estimates, check_loads, loads, loads_of_all_lengths, method_of, num_loads
 from batchwright.report import prose, tables
 from batchwright.report_json import as_json
-from batchwright.run import Run
+from batchwright.run import ReplicatedRun, Run
 from batchwright.settled import settle
 from batchwright.simulator import Simulator
 from batchwright.slo import Slo, read_slo
@@ -30,6 +31,7 @@ SLICES = 200  # of the arrivals, after which progress is reported
 
 DEFAULTS: Final = {"static": "static", "dynamic": "dynamic", "continuous": "continuous"}
 
+Served = Policy | Begins | MakesCluster  # on one server, or on several
 Progress = Callable[[str, float], None]  # policy, share of the arrivals that have come
 Guard = Callable[[str], AbstractContextManager[None]]  # policy
 
@@ -101,14 +103,14 @@ def compare(
     load: Workload,
     cost: CostModel,
     limits: Limits | None = None,
-    policies: Mapping[str, Policy | Begins | str] | None = None,
+    policies: Mapping[str, Served | str] | None = None,
     progress: Progress | None = None,
     *,
     repeat: int = 1,
     slo: Slo | str | None = None,
     guard: Guard = _no_guard,
 ) -> Runs:
-    """Run every policy on `load`.  A policy may be its text, such as `vllm@0.19`.
+    """Run every policy on `load`.  A policy may be its text, such as `vllm@0.19`, or replicas of one.
 
     What `limits` leaves open is taken from the cost and the loads (see `settle`).
     `repeat`: so many loads in all, made with other seeds; beside a trace, so many resamples of it.
@@ -121,7 +123,7 @@ def compare(
     check_loads(load, repeat)
     objectives = read_slo(slo) if isinstance(slo, str) else slo
     settled = settle(limits or Limits(), cost, loads_of_all_lengths(load, repeat))
-    made = {name: policy_of(policy) if isinstance(policy, str) else policy for name, policy in chosen.items()}
+    made = {name: server_of(policy) if isinstance(policy, str) else policy for name, policy in chosen.items()}
     return _Comparison(cost, settled, made, objectives, guard).run(load, repeat, progress)
 
 
@@ -132,7 +134,7 @@ class _Comparison:
         self,
         cost: CostModel,
         limits: Limits,
-        policies: dict[str, Policy | Begins],
+        policies: dict[str, Served],
         slo: Slo | None,
         guard: Guard,
     ) -> None:
@@ -180,7 +182,7 @@ class _Comparison:
 
 def run(
     name: str,
-    policy: Policy | Begins,
+    policy: Served,
     load: Workload,
     cost: CostModel,
     limits: Limits,
@@ -189,7 +191,7 @@ def run(
     """Run one policy on `load`; `static(batch_size="auto")` with its best batch size."""
     if isinstance(policy, Static) and policy.batch_size == AUTO:
         return _best_static(name, policy, load, cost, limits, progress)
-    simulator = Simulator(policy, cost, limits)
+    simulator = _simulator(policy, cost, limits)
     simulator.feed(load.requests(limits.block_size, prefix=limits.enable_prefix_caching))
     if progress is not None and not load.has_followers:
         for i in range(1, SLICES):
@@ -198,11 +200,18 @@ def run(
     simulator.advance()
     if progress is not None:
         progress(name, 1.0)
-    found = Run(name, load, simulator)
+    if isinstance(simulator, Cluster):
+        found: Run = ReplicatedRun(name, load, simulator)
+    else:
+        found = Run(name, load, simulator)
     found.policy = policy
     if isinstance(policy, Ordered) and policy.note:
         found.note = f"{name}: {policy.note}"
     return found
+
+
+def _simulator(policy: Served, cost: CostModel, limits: Limits) -> Simulator | Cluster:
+    return policy.cluster(cost, limits) if isinstance(policy, MakesCluster) else Simulator(policy, cost, limits)
 
 
 def _best_static(

@@ -25,6 +25,7 @@ from batchwright.run.phases import (
     HAS_ENDED,
     IS_HELD,
     IS_PADDING,
+    IS_SWAPPED,
     PREFILLS,
     WAITS,
     Course,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 WAITS_IDLE: Final = "~"
 LEGEND: Final = {
     WAITS: "waits",
+    IS_SWAPPED: "swapped: waits, its KV in host memory",
     PREFILLS: "prefill",
     DECODES: "decode",
     IS_HELD: "held: has a seat, misses the step",
@@ -46,6 +48,7 @@ LEGEND: Final = {
 }
 STYLES: Final = {
     WAITS: "yellow",
+    IS_SWAPPED: "bright_yellow",
     PREFILLS: "bold cyan",
     DECODES: "green",
     IS_HELD: "bold magenta",
@@ -265,7 +268,7 @@ class _Sketch:
         if not course.first <= tick < course.end or self.run.arrival[course.id] >= self.starts[tick]:
             return " "
         code = course.text(tick, tick + 1)
-        if code == WAITS or any(stay.admitted == tick for stay in course.stays):
+        if code in (WAITS, IS_SWAPPED) or any(stay.admitted == tick for stay in course.stays):
             return WAITS_IDLE
         return code if code == HAS_ENDED else IS_HELD
 

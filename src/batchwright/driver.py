@@ -21,11 +21,13 @@ from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, empty_seconds, stretch_of
 from batchwright.drafted import drafted
 from batchwright.errors import PolicyError, RequestError
+from batchwright.host_link import host_link
 from batchwright.limits import Limits
 from batchwright.log import Log
 from batchwright.prediction import predicted
-from batchwright.request import FINISHED, NEVER, NEW, Request
+from batchwright.request import FINISHED, MOVING_IN, NEVER, NEW, Request
 from batchwright.step import Step
+from batchwright.swapping import land
 
 BARREN = 1000  # steps that may come to nothing before a token does, beside one per request
 
@@ -47,6 +49,7 @@ class Driver:
 
     def __init__(self, policy: Policy | Begins, cost: CostModel, limits: Limits, blocks: Blocks) -> None:
         self.batch = Batch(limits, blocks)
+        self.batch.link = host_link(cost)
         self._ask = self._begun(policy)
         self.cost = drafted(cost, self.batch.drafts)
         self.stretch: Callable[[Step, int], float] = stretch_of(self.cost, self.batch.overlap)
@@ -54,6 +57,7 @@ class Driver:
         self._empty = empty_seconds(cost)
         self.batch.predict = self._predict
         self.num_decisions = 0
+        self.hand_over: Callable[[Request], bool] | None = None  # does who has its prompt go on elsewhere?
         self._arrivals = Arrivals(limits)
         self._cancels: list[tuple[float, int, Request]] = []  # a heap: when, how many before it, who
         self._num_cancels = 0
@@ -105,6 +109,27 @@ class Driver:
         return dict(zip(self._arrivals.follower_ids, self._arrivals.follower_times, strict=True))
 
     @property
+    def num_sent(self) -> int:
+        """Requests that are here and have not left, those among them that have not come yet."""
+        b = self.batch
+        found = self._arrivals.num_coming + b.num_waiting + len(b.running)
+        return found + b.num_swapped + b.num_coming + len(b.movers.offered)
+
+    @property
+    def pending_tokens(self) -> int:
+        """Tokens that prefills still have to compute, of all requests that are here; O(those that wait)."""
+        b = self.batch
+        found = sum([r.unfilled for r in b.prefilling])
+        known = b.movers.elsewhere  # whose prompts are computed
+        found += sum([r.unfilled for r in b.waiting.head(b.num_waiting) if r not in known])
+        return found + sum([r.prompt for r in self._arrivals.coming()])
+
+    @property
+    def num_open(self) -> int:
+        """Requests whose end others wait for, and that have not ended."""
+        return self._arrivals.num_open
+
+    @property
     def log(self) -> Log:
         """What happened."""
         return self.batch.log
@@ -122,6 +147,13 @@ class Driver:
             )
         if self._arrivals.is_closed:
             raise RequestError(f"request {r.id} is submitted after drain(); submit it before")
+        self.take(r)
+
+    def take(self, r: Request) -> None:
+        """Let `r` arrive at `r.arrival`, or at once if that has passed: it has waited elsewhere.
+
+        Raises RequestError as `submit`, but for the time.
+        """
         self._arrivals.add(r)
         self._set_alarm()
 
@@ -162,6 +194,8 @@ class Driver:
         """Let everything that is due by now happen."""
         b = self.batch
         self._interrupt()
+        while b.transfer_time <= b.now:
+            self._land()
         while self._arrivals.time <= b.now:
             self._enqueue(self._arrivals.pop())
         while self._cancels and self._cancels[0][0] <= b.now:
@@ -173,6 +207,37 @@ class Driver:
             b.wake_time = NEVER
         if self._arrivals.time == NEVER:
             self._drain_batch()
+        self._set_alarm()
+
+    def _land(self) -> None:
+        """A transfer has ended: KV is in host memory, or back."""
+        r = land(self.batch)
+        if r.state == MOVING_IN:
+            self._decode(r)
+
+    def offer(self, r: Request, tokens: int, at: float) -> None:
+        """Let `r` come at second `at`, with the KV of `tokens` tokens on another replica."""
+        movers = self.batch.movers
+        movers.elsewhere[r] = tokens
+        movers.offered[r] = None
+        if r.then is not None:
+            self._arrivals.num_open += 1
+        self._land_at(r, at)
+
+    def recomputes(self, r: Request, at: float) -> None:
+        """The KV of the waiting `r` is elsewhere no longer, from second `at` on."""
+        del self.batch.movers.elsewhere[r]
+        self.batch.wake_at(at)
+        self._set_alarm()
+
+    def frees(self, stand_in: Request, end: float) -> None:
+        """The KV that `stand_in` keeps for another replica has gone at second `end`."""
+        self._land_at(stand_in, end)
+
+    def _land_at(self, r: Request, end: float) -> None:
+        b = self.batch
+        b.movers.end_at(r, end)
+        b.transfer_time = b.movers.time
         self._set_alarm()
 
     def _enqueue(self, r: Request) -> None:
@@ -214,7 +279,7 @@ class Driver:
             self._interrupt()
 
     def _set_alarm(self) -> None:
-        alarm = min(self._arrivals.time, self.batch.wake_time)
+        alarm = min(self._arrivals.time, self.batch.wake_time, self.batch.transfer_time)
         self._alarm = min(alarm, self._cancels[0][0]) if self._cancels else alarm
 
     def _interrupt(self) -> None:
@@ -231,8 +296,14 @@ class Driver:
         b.decodes_run = True
         self._ask(b)
         self.num_decisions += 1
+        if b.joined:
+            for r in b.joined:
+                self._expect(r)
+            b.joined.clear()
         if b.wake_time < self._alarm:
             self._alarm = b.wake_time
+        if b.transfer_time < self._alarm:
+            self._alarm = b.transfer_time
 
     def _decide_stuck(self) -> None:
         """Nobody comes before one of those that wait is served: let the policy plan as if nobody came."""
@@ -251,8 +322,8 @@ class Driver:
         """Raises PolicyError: requests are there, and nothing can happen any more."""
         b = self.batch
         raise PolicyError(
-            f"policy starves {b.num_waiting + len(b.running)} requests at {shown(b.now)} s: no step "
-            "runs and nothing more can happen; admit a request, or ask to be woken with wake_at"
+            f"policy starves {b.num_waiting + len(b.running) + b.num_swapped} requests at {shown(b.now)} s: "
+            "no step runs and nothing more can happen; admit a request, or ask to be woken with wake_at"
         )
 
     def _check_progress(self) -> None:
@@ -281,11 +352,19 @@ class Driver:
                 r.first_token = b.now
             if self._is_done(r):
                 self._done.append(r)
-            else:
+            elif self.hand_over is None or not self._goes_on(r):
                 self._decode(r)
         for r in b.held:
             self._decode(r)
         b.end_plan()
+
+    def _goes_on(self, r: Request) -> bool:
+        """Does `r`, whose prompt is complete, decode elsewhere?"""
+        if self.hand_over is None or not self.hand_over(r):
+            return False
+        if r.then is not None:
+            self._arrivals.num_open -= 1
+        return True
 
     def _is_done(self, r: Request) -> bool:
         """Has `r`, whose prompt is complete, all its tokens?"""
@@ -293,6 +372,9 @@ class Driver:
 
     def _decode(self, r: Request) -> None:
         self.batch.decode(r)
+
+    def _expect(self, r: Request) -> None:
+        """`r` has joined the decodes with KV of its own."""
 
     def _finish(self) -> None:
         """The requests of `_done` have all their tokens."""

@@ -68,6 +68,8 @@ def _slots_sentence(name: str, run: Run) -> str:
     of = "its one slot" if seats == 1 else f"its {seats:,} slots"
     peak = run.summary.peak_batch
     of += f", of which {peak:,.0f} at most were taken" if peak < seats else ""
+    if len(run.parts) > 1:
+        of = f"the {seats:,} slots of its {len(run.parts)} replicas"
     rest = sorted((part for part in PARTS if shares[part] >= SMALL), key=lambda part: -shares[part])
     parts = [f"{shares[part]:.1%} {PARTS[part]}" for part in rest]
     after = f"; {listed(parts)}" if parts else ""

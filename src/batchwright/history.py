@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from batchwright.errors import InputError
-from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED, STAY, Log
+from batchwright.log import ABORTED, COMPLETE, DROPPED, MOVED, PREEMPTED, STAY, SWAPPED, Log
 
 
 @dataclass(slots=True)
@@ -20,8 +20,11 @@ class EngineStep:
 
     scheduled: list[tuple[int, int]] = field(default_factory=list)  # id, tokens (no rejected drafts)
     admitted: list[tuple[int, int]] = field(default_factory=list)  # id, cached tokens
+    brought: list[tuple[int, int]] = field(default_factory=list)  # of the admitted: id, tokens of its own KV
     preempted: list[int] = field(default_factory=list)
+    swapped: list[int] = field(default_factory=list)  # of the preempted, those whose KV is kept
     finished: list[int] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)  # their prompt is complete, and they decode elsewhere
     aborted: list[int] = field(default_factory=list)
     dropped: int = 0  # of the finished, those that waited: preempted before their end was seen
     free_blocks_sched: int = 0  # before the step's releases
@@ -43,6 +46,7 @@ class Stay:
     queued: int
     admitted: int
     cached: int
+    brought: int
     since: int
     stopped: int
     until: int
@@ -119,19 +123,32 @@ class _Expansion:
             self._enter_stay(stay, done)
 
     def _enter_stay(self, stay: Stay, done: int) -> None:
-        self.begins[stay.admitted].append((stay.seat, stay.id, stay.cached))
+        if stay.admitted < len(self.steps):  # else it went before a step ran
+            self.begins[stay.admitted].append((stay.seat, stay.id, stay.cached))
         self._count(stay.admitted, waiting=-1, running=1)
         if stay.how == COMPLETE:
             self.ends[stay.until - 1].append((stay.seat, stay.id))
             self._count(stay.until - 1, running=-1)
-        elif stay.how == PREEMPTED:
-            self.steps[stay.until].preempted.append(stay.id)
-            self._count(stay.until, waiting=1, running=-1)
+        elif stay.how == MOVED:
+            self.steps[stay.until - 1].moved.append(stay.id)
+            self._count(stay.until - 1, running=-1)
+        elif stay.how == PREEMPTED or stay.how == SWAPPED:
+            self._preempt(stay)
         else:
             self._abort(stay, running=-1)
+        if stay.brought > 0 and stay.until > stay.admitted:
+            self.steps[stay.admitted].brought.append((stay.id, stay.brought))
         if stay.since >= 0:
-            filled = self._decodes(stay)
-            self._chunk(stay.since - 1, stay.seat, stay.id, filled - stay.cached - done)
+            rest = self._decodes(stay) - stay.cached - stay.brought - done
+            if stay.since > stay.admitted:
+                self._chunk(stay.since - 1, stay.seat, stay.id, rest)
+
+    def _preempt(self, stay: Stay) -> None:
+        self._count(stay.until, waiting=1, running=-1)
+        if stay.until < len(self.steps):
+            self.steps[stay.until].preempted.append(stay.id)
+            if stay.how == SWAPPED:
+                self.steps[stay.until].swapped.append(stay.id)
 
     def _chunk(self, tick: int, seat: int, id: int, tokens: int) -> None:
         self.seats[tick].append((seat, id, tokens))

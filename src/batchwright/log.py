@@ -10,13 +10,16 @@ Recording must cost next to nothing, so the log is flat lists of numbers; everyt
     accepted             tick, seat, tokens   draft tokens that a decode gained beside its own
     paused               tick              no decode ran in the step
     jumps, jump_times    tick, and the second at which it began after an idle time
+    transfers            id, way (OUT or IN), tokens   of KV that moved
+    transfer_times       the seconds at which that began and ended
     stays                one row of `STAY` per way out: a stay in the batch, or a wait that ended
                          without one (DROPPED, or ABORTED with seat 0)
     first_token, finished   seconds of both, per stay that ended with its last token
 
 Ticks count steps from 0.  A stay lasts from admission to a preemption or the end: it decodes
 in the ticks `since` .. `stopped` - 1 (`since` is -1 if it never got so far), and leaves after
-tick `until` - 1.  Requests that are complete are kept as they are until the next packing.
+tick `until` - 1.  A stay whose request came with all its KV has nothing to prefill: `since` is
+`admitted`.  Requests that are complete are kept as they are until the next packing.
 
 A long log is packed into arrays, 8 bytes a number instead of up to 40.  The first packing is
 late, so that a short run pays nothing; the others come often, so that the numbers at hand
@@ -32,12 +35,17 @@ from typing import Final
 from batchwright.request import Request
 
 STAY: Final = (
-    "id", "seat", "queued", "admitted", "cached", "since", "stopped", "until", "context", "reserved", "how",
+    "id", "seat", "queued", "admitted", "cached", "brought", "since", "stopped", "until", "context",
+    "reserved", "how",
 )  # fmt: skip
 PREEMPTED: Final = 0  # how a stay ends
 COMPLETE: Final = 1
 DROPPED: Final = 2  # its end was seen after it had been preempted
 ABORTED: Final = 3  # cancelled by the client
+SWAPPED: Final = 4  # preempted, too, but its KV is kept in host memory
+MOVED: Final = 5  # its prompt is complete, and it goes on elsewhere
+OUT: Final = 0  # ways of a transfer: to host memory,
+IN: Final = 1  # and from it
 FIRST_PACKING: Final = 50_000  # stretches
 NEXT_PACKING: Final = 4000
 
@@ -58,6 +66,8 @@ class Log:
         self.num_seats = 0  # given to requests so far
         self.jumps: list[int] = []
         self.jump_times: list[float] = []
+        self.transfers: list[int] = []
+        self.transfer_times: list[float] = []
         self.first_token: list[float] = []
         self.finished: list[float] = []
         self._stays: list[int] = []  # flat rows
@@ -94,6 +104,21 @@ class Log:
         if self.steps:
             self.freed[-1] += blocks
 
+    def settle(self, free: int) -> None:
+        """Since the last stretch ended KV has come or gone, and `free` blocks are free."""
+        if self.num_stretches > 0:
+            self.freed_late(free - self._free)
+
+    @property
+    def num_stretches(self) -> int:
+        """Stretches so far."""
+        return len(self.steps) + len(self._packed.get("steps", ()))
+
+    def transfer(self, r: Request, way: int, tokens: int, begin: float, end: float) -> None:
+        """The KV of `r` moves from second `begin` to `end`."""
+        self.transfers += (r.id, way, tokens)
+        self.transfer_times += (begin, end)
+
     def complete(self, r: Request) -> None:
         """A stay of `r` has ended with its last token."""
         self._ended.append(r)
@@ -107,8 +132,8 @@ class Log:
             self.first_token.append(r.first_token)
             self.finished.append(r.finished)
         self._stays += (
-            r.id, r.seat, r.queued, r.admitted, r.cached, r.since, _stopped(r), r.until, r.computed,
-            r.reserved, how,
+            r.id, r.seat, r.queued, r.admitted, r.cached, r.brought, r.since, _stopped(r), r.until,
+            r.computed, r.reserved, how,
         )  # fmt: skip
 
     def jump(self, tick: int, seconds: float) -> None:
@@ -142,6 +167,8 @@ class Log:
         self._pack("held", self.held)
         self._pack("accepted", self.accepted)
         self._pack("paused", self.paused)
+        self._pack("transfers", self.transfers)
+        self._pack_seconds("transfer_times", self.transfer_times)
         self._pack_seconds("times", self.times)
         self._pack_seconds("first_token", self.first_token)
         self._pack_seconds("finished", self.finished)
@@ -163,6 +190,7 @@ class Log:
         self._pack("queued", [r.queued for r in ended])
         self._pack("admitted", [r.admitted for r in ended])
         self._pack("cached", [r.cached for r in ended])
+        self._pack("brought", [r.brought for r in ended])
         self._pack("since", [r.since for r in ended])
         self._pack("stopped", [_stopped(r) for r in ended])
         self._pack("until", [r.until for r in ended])

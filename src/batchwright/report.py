@@ -25,7 +25,7 @@ from batchwright.figures import (
 from batchwright.metrics import STATISTICS
 from batchwright.plain_table import plain_table
 from batchwright.replications import Estimates, is_ranked
-from batchwright.run import Run
+from batchwright.run import ReplicatedRun, Run
 from batchwright.run.saturation import UNCLEAR
 from batchwright.slo import Slo
 
@@ -111,7 +111,7 @@ def table(estimates: Estimates, names: Sequence[str]) -> Table:
             result.add_row(row.title, *_cells(estimates, row, names))
         result.add_section()
     runs = [estimates.runs[name] for name in names]
-    for rows in (_slots(runs), _fairness(runs), _counts(runs)):
+    for rows in (_slots(runs), _replicas(estimates, runs), _fairness(runs), _counts(runs)):
         for title, cells in rows:
             result.add_row(title, *cells)
         result.add_section()
@@ -197,6 +197,19 @@ def _slots(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """Where the slot-seconds of the first load went; they sum to 100 %."""
     shares = [run.slots.shares for run in runs]
     return [(title, [share(part[name]) for part in shares]) for name, title in SLOTS.items()]
+
+
+def _replicas(estimates: Estimates, runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """What one replica does, where any policy of the comparison has replicas."""
+    if not any(isinstance(run, ReplicatedRun) for run in estimates.runs.values()):
+        return []
+    sent = [[part.num_requests for part in run.parts] for run in runs]
+    return [
+        ("replicas", [count(len(run.parts)) for run in runs]),
+        ("output tokens/s each", [amount(run.summary.output_throughput / len(run.parts)) for run in runs]),
+        ("requests each, least", [count(min(each)) for each in sent]),
+        ("requests each, most", [count(max(each)) for each in sent]),
+    ]
 
 
 def _fairness(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:

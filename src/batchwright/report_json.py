@@ -14,7 +14,7 @@ from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.metrics import STATISTICS, number
 from batchwright.replications import HIGHER, Estimates
-from batchwright.run import Run
+from batchwright.run import ReplicatedRun, Run
 from batchwright.run.estimates import SPREAD_METRICS, SPREADS
 from batchwright.workload import Workload
 
@@ -82,7 +82,22 @@ def _policy(name: str, run: Run, estimates: Estimates) -> dict[str, Any]:
         "fairness": run.fairness.to_json(),
         "clients": clients_json(run),
         "intervals": dict(_intervals(name, estimates)),
+        **({"replicas": [_replica(part) for part in run.parts]} if isinstance(run, ReplicatedRun) else {}),
         "per_load": {} if estimates.num_loads == 1 else dict(_per_load(name, estimates)),
+    }
+
+
+def _replica(run: Run) -> dict[str, Any]:
+    """What one of several replicas did on the first load."""
+    state = run.state()
+    return {
+        "num_requests": run.num_requests,
+        "num_finished": run.summary.num_finished,
+        "num_kv_blocks": run.limits.num_kv_blocks,
+        "output_throughput_tokens_per_s": number(run.summary.output_throughput),
+        "mean_batch_requests": number(state.mean_batch),
+        "kv_occupancy_mean": number(state.kv_occupancy),
+        "prefix_cache_hit_rate": number(state.hit_rate),
     }
 
 

@@ -4,6 +4,7 @@
        ^           |          |    |
        +-- preempted ---------+    +-> ENDED or PADDED -> FINISHED
                                    +-> HELD -> DECODING
+    DECODING -> MOVING_OUT -> SWAPPED -> MOVING_IN -> DECODING, where KV goes to host memory and back
     CANCELLED from any of these, when the client has gone
 
 Three kinds of requests stay without gaining a token, and have three states:
@@ -11,6 +12,8 @@ Three kinds of requests stay without gaining a token, and have three states:
     HELD    a decode that misses the coming step
     ENDED   has all its tokens, keeps seat and blocks, is not computed
     PADDED  has all its tokens, keeps seat and blocks, is still computed
+
+Who is moved has no seat: MOVING_OUT and MOVING_IN hold blocks, SWAPPED holds none.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ ENDED: Final = 4
 PADDED: Final = 5
 FINISHED: Final = 6
 CANCELLED: Final = 7
+MOVING_OUT: Final = 8
+SWAPPED: Final = 9
+MOVING_IN: Final = 10
 
 LAST_ID: Final = 1 << 38  # so that ids and block indices share one 63-bit key
 NEVER: Final = inf  # seconds
@@ -72,10 +78,10 @@ class Request:
     """
 
     __slots__ = (
-        "admitted", "arrival", "blocks", "cached", "client", "computed", "due", "filled", "finished",
-        "first_token", "gained", "generated", "guessed", "id", "max_tokens", "planned", "predicted",
-        "preemptions", "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since",
-        "state", "stopped", "then", "true_output", "until",
+        "admitted", "arrival", "blocks", "brought", "cached", "client", "computed", "due", "filled",
+        "finished", "first_token", "gained", "generated", "guessed", "id", "max_tokens", "planned",
+        "predicted", "preemptions", "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift",
+        "since", "state", "stopped", "then", "true_output", "until",
     )  # fmt: skip
 
     def __init__(
@@ -121,7 +127,8 @@ class Request:
         self.reserved = 0  # KV blocks set aside at admission; 0: they are taken as needed
         self.queued = NEW  # ticks, for the log: of its arrival (or NEW, or COMING),
         self.admitted = 0
-        self.cached = 0  # (prefix tokens found at admission)
+        self.cached = 0  # (prefix tokens found at admission,
+        self.brought = 0  # and tokens whose KV came with it)
         self.since = 0  # of its first decode,
         self.stopped = 0  # after its last token,
         self.until = 0  # and after its last step

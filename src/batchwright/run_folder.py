@@ -3,7 +3,7 @@
     config.yaml   the scenario, with everything that is needed to repeat it
     summary.json  the numbers of the comparison, as `--json` prints them
     requests      a row per policy and request   (Parquet with polars, else gzipped CSV)
-    steps         a row per policy and step
+    steps         a row per policy and step, replica by replica
     clients       a row per policy and client, where the load names clients
 
 A folder is made beside its place and renamed when it is whole, so that one that is there is whole.
@@ -29,9 +29,8 @@ import numpy.typing as npt
 from batchwright.columns_file import read_columns, write_columns
 from batchwright.errors import InputError, nearest
 from batchwright.files import check_free
-from batchwright.run import Run
+from batchwright.run import ReplicatedRun, Run
 from batchwright.run.estimates import SPREADS
-from batchwright.run.step_columns import step_columns
 from batchwright.run_summary import AGAIN, checked
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.text import as_yaml, moved
@@ -72,8 +71,8 @@ def write(
         config = f"# batchwright {__version__}\n{as_yaml(moved(scenario, folder))}"
         (part / CONFIG).write_text(config, encoding="utf-8")
         (part / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        write_columns(part / "requests", *_tables(runs, Run.requests))
-        write_columns(part / "steps", *_tables(runs, _steps))
+        write_columns(part / "requests", *_tables(runs, _by_replica(runs, lambda run: run.requests())))
+        write_columns(part / "steps", *_tables(runs, _by_replica(runs, lambda run: run.made_steps())))
         if all(run.load.client is not None for run in runs.values()):
             write_columns(part / "clients", *_tables(runs, Run.clients))
 
@@ -83,14 +82,21 @@ def _tables(runs: Mapping[str, Run], columns_of: Callable[[Run], Table]) -> list
     return [partial(_labelled, name, run, columns_of) for name, run in runs.items()]
 
 
+def _by_replica(runs: Mapping[str, Run], columns_of: Callable[[Run], Table]) -> Callable[[Run], Table]:
+    """With a column `replica` for every run, if one of them has replicas."""
+    has_replicas = any(isinstance(run, ReplicatedRun) for run in runs.values())
+    return (lambda run: _numbered(columns_of(run))) if has_replicas else columns_of
+
+
+def _numbered(columns: Table) -> Table:
+    """With the column `replica` before them; one server has number 0."""
+    count = len(next(iter(columns.values())))
+    return {"replica": np.zeros(count, np.int64), **columns}
+
+
 def _labelled(name: str, run: Run, columns_of: Callable[[Run], Table]) -> Table:
     columns = columns_of(run)
     return {"policy": np.repeat(name, len(next(iter(columns.values())))), **columns}
-
-
-def _steps(run: Run) -> Table:
-    """Made anew, so that they do not stay: there may be millions."""
-    return step_columns(run.timeline, run.limits.blocks, run.limits.block_size)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from math import isnan
+from math import inf, isnan, nextafter
 
 from batchwright.blocks import Blocks
 from batchwright.contract import Begins, Policy
@@ -57,6 +57,7 @@ class Simulator(Driver):
         self._step = Step()
         self._anchor = 0.0  # start of the quiet stretch
         self._length = 0  # its steps so far; 0: a new one starts
+        self._stretch_end = NEVER  # when it ends if nothing comes before, where it is cut off
         self._is_quiet = False  # has the policy nothing to edit until the next event? (audit)
         self._due: dict[int, list[Request]] = {}  # by the clock of their last token
         self._dues: list[int] = []  # the keys of `_due`, a heap
@@ -76,12 +77,23 @@ class Simulator(Driver):
         """
         if isnan(until):
             raise RequestError("the simulator is told to advance until nan; give a time")
+        self._run(until, until)
+        self._horizon = max(self._horizon, until if until < NEVER else self.batch.now)
+
+    def plan(self) -> float:
+        """Let all happen that happens by now, the policy's plan for the coming step included: `upcoming`."""
+        now = self.batch.now
+        self._run(now, nextafter(now, inf))
+        return self.upcoming
+
+    def _run(self, until: float, before: float) -> None:
+        """Run every step that ends by `until`, and plan none at or after `before`."""
         b = self.batch
         is_running = self._resume(until)
-        while is_running and b.now < until:
+        while is_running and b.now < before:
             if self._alarm <= b.now:
                 self._deliver()
-            if not b.running and b.num_waiting == 0:
+            if not b.running and b.num_waiting == 0 and b.num_swapped == 0:
                 is_running = self._jump(until)
                 continue
             if not self._holds:
@@ -93,7 +105,31 @@ class Simulator(Driver):
                 is_running = self._quiet_stretch(until)
             else:
                 is_running = self._idle(until)
-        self._horizon = max(self._horizon, until if until < NEVER else b.now)
+
+    @property
+    def upcoming(self) -> float:
+        """When the next thing happens here by itself: a step or quiet stretch ends, or the policy wakes.
+
+        Until then only the decodes change, token by token.  `now`: the policy is to be asked first;
+        NEVER: nothing happens unless somebody comes.  It holds until a request is submitted.
+        """
+        b = self.batch
+        if self._in_flight < NEVER:
+            return self._in_flight
+        if not b.running and b.num_waiting == 0 and b.num_swapped == 0:
+            return self._alarm
+        return self._stretch_end if self._holds and self._alarm > b.now else b.now
+
+    def decide_stuck(self) -> bool:
+        """Let the policy plan as if nobody came, and start that step; False if it plans none.
+
+        For those who know that nobody comes before one of the waiting is served.
+        """
+        self._decide_stuck()
+        if self.batch.edits == 0:
+            return False
+        self._edited_step(self.batch.now)
+        return True
 
     def _interrupt(self) -> None:
         """Something happened: the stretch ends, and the policy may edit again."""
@@ -137,6 +173,7 @@ class Simulator(Driver):
         if self._alarm == NEVER and (until == NEVER or self._arrivals.is_closed):
             self._starve()
         self._holds = not self._jump(until)
+        self._stretch_end = self._alarm
         return not self._holds
 
     def _jump(self, until: float) -> bool:
@@ -157,10 +194,10 @@ class Simulator(Driver):
         b = self.batch
         if self._kept:
             self._follow_kept()
-        if not b.chunks and not b.has_work:  # requests were released, and nothing else
+        self._check_progress()
+        if not b.chunks and not b.has_work:  # requests were released or swapped, and nothing else
             self._interrupt()
             return True
-        self._check_progress()
         b.measure(self._step)
         if not b.chunks and self._step.num_decodes == 0 and self._step.padded_rows == 0:
             self._in_flight = b.now + self._empty  # the device has nothing to run
@@ -208,12 +245,16 @@ class Simulator(Driver):
             if b.wake_tick >= 0:
                 most = min(most, b.wake_tick - b.tick_count)
             steps = b.quiet_steps(most)
-        end = self._at(steps) if b.num_decoding > 0 else b.now + self._empty
+        end = b.now + self._empty
+        if b.num_decoding > 0:
+            end = self._at(steps)
+            self._barren = 0
         if steps > 1 and end >= self._alarm:
             steps = self._steps_to(self._alarm, steps, end)
             end = self._at(steps)
         if end > until:
             self._holds = True
+            self._stretch_end = end
             steps, end = self._steps_by(until, steps, end)
             if steps == 0:
                 return False
@@ -260,7 +301,7 @@ class Simulator(Driver):
         steps = self._steps_to(until, most, end)
         if self._at(steps) > until:
             steps -= 1
-        return steps, self._at(steps)
+        return steps, self._at(steps) if steps > 0 else self.batch.now
 
     def _end(self) -> None:
         """A stretch has ended with a wake-up, or under audit."""
@@ -300,8 +341,12 @@ class Simulator(Driver):
             self._done.append(r)
 
     def _decode(self, r: Request) -> None:
+        self.batch.decode(r)
+        self._expect(r)
+
+    def _expect(self, r: Request) -> None:
+        """`r` decodes: note when its last token is due."""
         b = self.batch
-        b.decode(r)
         if self._guesses is not None:
             return
         r.due = b.clock + r.true_output - r.generated

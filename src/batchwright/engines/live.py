@@ -84,6 +84,10 @@ class Live(Driver):
                 f"{policy!r} speculates, which is simulated only: engines here verify no drafts; "
                 "leave num_speculative_tokens out"
             )
+        if self.batch.host is not None:
+            raise PolicyError(
+                f"{policy!r} swaps KV to host memory, which the engines here cannot; let it recompute"
+            )
         self.batch.overlap = False
         if isinstance(self.batch.predictor, Lengths):
             raise PolicyError(
@@ -202,6 +206,9 @@ class Live(Driver):
     def _interrupt(self) -> None:
         super()._interrupt()
         self._are_listed = False
+
+    def _expect(self, r: Request) -> None:
+        raise PolicyError(f"request {r.id} is admitted with KV that the engine does not have; prefill it")
 
     def _follow(self, r: Request, instant: float) -> None:
         self._close(self._sequences[r])
@@ -346,6 +353,8 @@ class Live(Driver):
         b, work = self.batch, self._work
         pads = dict(b.pads)
         for r in b.chunks:
+            if r.brought > 0:
+                self._expect(r)
             s = self._sequences[r]
             end = r.computed + r.planned
             pad = pads.get(r, 0)

@@ -31,7 +31,7 @@ from batchwright.log import DROPPED
 from batchwright.metrics import Numbers
 from batchwright.run import Run
 from batchwright.run.counts import seated, waiting
-from batchwright.run.phases import NAMES, WAITS, Course, courses
+from batchwright.run.phases import IS_SWAPPED, NAMES, WAITS, Course, courses
 
 Event = dict[str, Any]
 SLOTS: Final = 1
@@ -134,7 +134,7 @@ class _Picture:
 
     def _phases(self, process: int, track: int, course: Course, first: int, end: int) -> Iterator[Event]:
         for code, begin, after in course.spans(first, end):
-            last = self._start(after) if code == WAITS else self._end(after)
+            last = self._start(after) if code in (WAITS, IS_SWAPPED) else self._end(after)
             yield _phase(process, track, code, self._start(begin), last)
 
     def _start(self, tick: int) -> int:
@@ -170,7 +170,7 @@ class _Picture:
     def _changes(self) -> dict[str, tuple[Numbers, Numbers]]:
         """Seconds and values of each counter."""
         timeline = self.run.timeline
-        counts = {"running": seated(timeline), "waiting": waiting(timeline, self.run.arrival)}
+        counts = {"running": seated([timeline]), "waiting": waiting([timeline], self.run.arrival)}
         found = {name: (count.times, count.values) for name, count in counts.items()}
         if self.run.limits.blocks != UNLIMITED:
             free = self.run.limits.blocks + np.cumsum(timeline.column("freed") - timeline.column("taken"))

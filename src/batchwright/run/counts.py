@@ -1,15 +1,17 @@
 """How many requests wait, and how many have a seat, at every moment of a run: step functions.
 
-A request waits from its arrival to the step that admits it, and again from a preemption on.
+A request waits from its arrival to the step that admits it, and again from a preemption on, or from the end
+of its prompt if it decodes on another server.  It waits, too, while its KV is on its way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from batchwright.log import ABORTED, DROPPED, PREEMPTED
+from batchwright.log import ABORTED, DROPPED, MOVED, PREEMPTED, SWAPPED
 from batchwright.metrics import Numbers
 from batchwright.run.timeline import Timeline
 
@@ -55,13 +57,29 @@ class Count:
         return self.values[first:last] if first >= 0 else np.append(0, self.values[:last])
 
 
-def waiting(timeline: Timeline, arrival: Numbers) -> Count:
-    """Requests that have come and have no seat."""
+def waiting(timelines: Sequence[Timeline], arrival: Numbers) -> Count:
+    """Requests that have come and have no seat at any of the servers."""
+    moved = [timeline.stays["id"][timeline.stays["how"] == MOVED] for timeline in timelines]
+    moves = []
+    for i, timeline in enumerate(timelines):
+        handed_over = np.concatenate([np.empty(0, np.int64), *moved[:i], *moved[i + 1 :]])
+        moves.append(_waits(timeline, arrival, handed_over))
+    return _count([part for come, _ in moves for part in come], [part for _, go in moves for part in go])
+
+
+def _waits(timeline: Timeline, arrival: Numbers, handed_over: Numbers) -> tuple[list[Numbers], list[Numbers]]:
+    """When waits begin, and when they end; `handed_over`: ids of requests that came from another server."""
     stays, admitted = timeline.stays, timeline.admitted
     is_dropped = stays["how"] == DROPPED
     is_aborted = (stays["how"] == ABORTED) & (stays["seat"] == 0)
-    return _count(
-        [arrival[np.unique(stays["id"])], timeline.begin_of(stays["until"][stays["how"] == PREEMPTED])],
+    is_preempted = np.isin(stays["how"], (PREEMPTED, SWAPPED))
+    is_moved = stays["how"] == MOVED
+    return (
+        [
+            arrival[np.setdiff1d(stays["id"], handed_over)],
+            timeline.begin_of(stays["until"][is_preempted]),
+            timeline.end_before(stays["until"][is_moved]),
+        ],
         [
             timeline.begin_of(admitted["admitted"]),
             timeline.end_before(stays["until"][is_dropped]),
@@ -70,9 +88,9 @@ def waiting(timeline: Timeline, arrival: Numbers) -> Count:
     )
 
 
-def seated(timeline: Timeline) -> Count:
+def seated(timelines: Sequence[Timeline]) -> Count:
     """Requests that have a seat, whatever they do with it."""
-    return _count([seat_begins(timeline)], [seat_ends(timeline)])
+    return _count([seat_begins(one) for one in timelines], [seat_ends(one) for one in timelines])
 
 
 def seat_begins(timeline: Timeline) -> Numbers:
@@ -83,7 +101,7 @@ def seat_begins(timeline: Timeline) -> Numbers:
 def seat_ends(timeline: Timeline) -> Numbers:
     """When each stay ended, in order of admission: a preemption or an abort comes before a step."""
     until = timeline.admitted["until"]
-    is_cut_short = np.isin(timeline.admitted["how"], (PREEMPTED, ABORTED))
+    is_cut_short = np.isin(timeline.admitted["how"], (PREEMPTED, SWAPPED, ABORTED))
     begin, before = timeline.begin_of(until), timeline.end_before(until)
     return np.where(is_cut_short & np.isfinite(begin), begin, before)
 

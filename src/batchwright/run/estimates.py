@@ -11,7 +11,7 @@ import numpy as np
 
 from batchwright.errors import InputError
 from batchwright.metrics import STATISTICS, Numbers, Spread, spread
-from batchwright.run.summary import hit_rate, kv_occupancy, mean_batch, peak_batch, served
+from batchwright.run.summary import served
 from batchwright.slo import Slo
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def estimates(run: Run, slo: Slo | None = None, skip: int = 0) -> dict[str, floa
     begin = float(np.nanmin(columns["arrival_s"]))
     found |= _rates(columns, begin)
     found |= _objectives(run, slo, kept, found["duration_s"])
-    occupancy, peak = kv_occupancy(run.timeline, run.limits.blocks, begin)
+    state = run.state(begin)
     found |= {
-        "mean_batch": mean_batch(run.timeline, begin),
-        "peak_batch": peak_batch(run.timeline),
-        "kv_occupancy_mean": occupancy,
-        "kv_occupancy_peak": peak,
-        "prefix_cache_hit_rate": hit_rate(run),
+        "mean_batch": state.mean_batch,
+        "peak_batch": state.peak_batch,
+        "kv_occupancy_mean": state.kv_occupancy,
+        "kv_occupancy_peak": state.kv_peak,
+        "prefix_cache_hit_rate": state.hit_rate,
     }
     return found
 

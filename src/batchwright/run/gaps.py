@@ -6,13 +6,15 @@ once for every decode that had a token in each:
     weight[clock] = decodes of that clock - those whose token before came earlier
 
 The rest are odd gaps, and are listed one by one: after a hold, after a pause in which the first
-token came, and from the last token before a preemption to the first one after it.
+token came, and from the last token before a preemption to the first one after it.  A stay that came with
+its KV has no first token of its own: the last one of the stay before stands for it.
 
 Tokens that come in one step, drafts that were accepted, have gaps of 0 between them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,33 +32,53 @@ class Gaps:
     greatest: Numbers
 
 
-def gaps(timeline: Timeline, is_counted: Numbers) -> Gaps:
-    """The gaps of the requests that `is_counted` says, by id."""
-    return _Gaps(timeline, is_counted).find()
+def gaps(timeline: Timeline, is_counted: Numbers, first_token: Numbers) -> Gaps:
+    """The gaps of the requests that `is_counted` says, by id, on one server.
+
+    `first_token`: seconds, by id; who had it on another server has a gap from there to here.
+    """
+    return _Gaps(timeline, is_counted, first_token).find()
+
+
+def merged(parts: Sequence[Gaps]) -> Gaps:
+    """Those of several servers."""
+    if len(parts) == 1:
+        return parts[0]
+    return Gaps(
+        seconds=np.concatenate([part.seconds for part in parts]),
+        counts=np.concatenate([part.counts for part in parts]),
+        greatest=np.fmax.reduce([part.greatest for part in parts]),
+    )
 
 
 class _Gaps:
     """The stays of one look, with the clocks low .. high - 1 of their decodes."""
 
-    def __init__(self, timeline: Timeline, is_counted: Numbers) -> None:
+    def __init__(self, timeline: Timeline, is_counted: Numbers, first_token: Numbers) -> None:
         self.timeline = timeline
         self.num_requests = len(is_counted)
         stays = timeline.admitted
-        chosen = np.flatnonzero((stays["since"] >= 0) & is_counted[stays["id"]])
+        chosen = np.flatnonzero((_num_tokens(timeline) > 0) & is_counted[stays["id"]])
         self.id = stays["id"][chosen]
         _, places, drafts = timeline.accepted
         self.num_drafts = int(drafts[np.isin(places, chosen)].sum())
+        self.first_token = first_token[self.id]
         self.low = timeline.clock(stays["since"][chosen])
         self.high = timeline.clock(stays["stopped"][chosen])
         first = stays["since"][chosen] - 1
+        self.came = ~timeline.has_prompt[chosen]  # with its KV
         self.first = timeline.ends[first]  # seconds of the first token
         self.is_off = timeline.is_paused[timeline.stretch_of(first)]  # did it come in a pause?
+        self.is_off |= self.came
         self.ends = timeline.clock_ends if len(timeline.clock_ends) else np.zeros(1)
         self.last = np.where(self.high > self.low, self.ends[self.high - 1], self.first)
         self.weights = self._regular()
         self.odd_stays: list[Numbers] = []
         self.odd_seconds: list[Numbers] = []
-        self._hold(chosen)
+        holds = self._holds(chosen)
+        self._end(*holds)
+        self._bring()
+        self._hold(*holds)
         self._resume()
 
     def find(self) -> Gaps:
@@ -84,17 +106,36 @@ class _Gaps:
         self.odd_stays.append(stays)
         self.odd_seconds.append(self.ends[clocks] - begin)
 
-    def _hold(self, chosen: Numbers) -> None:
-        """Gaps over clocks that a decode was held in, and from a first token that came in a pause."""
+    def _holds(self, chosen: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Clocks start .. end - 1 in which a decode is held: stay, start, end."""
         stays, clocks = self._held(chosen)
         np.subtract.at(self.weights, clocks, 1)
         joins = np.append((stays[1:] == stays[:-1]) & (clocks[1:] == clocks[:-1] + 1), False)
         is_start, is_end = ~np.append(False, joins[:-1])[: len(stays)], ~joins[: len(stays)]
-        stays, start, end = stays[is_start], clocks[is_start], clocks[is_end] + 1
-        before = np.where(start > self.low[stays], self.ends[start - 1], self.first[stays])
+        return stays[is_start], clocks[is_start], clocks[is_end] + 1
+
+    def _before(self, stays: Numbers, start: Numbers) -> Numbers:
+        """Seconds of the last token before a hold."""
+        before: Numbers = np.where(start > self.low[stays], self.ends[start - 1], self.first[stays])
+        return before
+
+    def _end(self, stays: Numbers, start: Numbers, end: Numbers) -> None:
+        """The last token of a stay that ends in a hold."""
+        at_end = end == self.high[stays]
+        self.last[stays[at_end]] = self._before(stays[at_end], start[at_end])
+
+    def _bring(self) -> None:
+        """Who came with its KV had its last token in the stay before, or its first one on another server."""
+        self.first[self.came] = self.first_token[self.came]
+        before, after = self._pairs()
+        is_ours = self.came[after]
+        self.first[after[is_ours]] = self.last[before[is_ours]]
+
+    def _hold(self, stays: Numbers, start: Numbers, end: Numbers) -> None:
+        """Gaps over holds, and from a first token that came in a pause or a stay before."""
         goes_on = end < self.high[stays]
-        self._odd(stays[goes_on], end[goes_on], before[goes_on])
-        self.last[stays[~goes_on]] = before[~goes_on]
+        before = self._before(stays[goes_on], start[goes_on])
+        self._odd(stays[goes_on], end[goes_on], before)
         is_late = self.is_off & (self.high > self.low)
         is_late[stays[start == self.low[stays]]] = False
         late = np.flatnonzero(is_late)
@@ -109,12 +150,21 @@ class _Gaps:
         order = np.lexsort((clocks, stays))
         return stays[order], clocks[order]
 
-    def _resume(self) -> None:
-        """Gaps from the last token of a stay to the first of the next one of the same request."""
+    def _pairs(self) -> tuple[Numbers, Numbers]:
+        """Each stay of a request and the next one."""
         order = np.argsort(self.id, kind="stable")  # stays are in order of admission
         before, after = order[:-1], order[1:]
         is_same = self.id[before] == self.id[after]
-        before, after = before[is_same], after[is_same]
+        return before[is_same], after[is_same]
+
+    def _resume(self) -> None:
+        """Gaps from the last token of a stay to the first of the next one of the same request."""
+        before, after = self._pairs()
+        before, after = before[~self.came[after]], after[~self.came[after]]
+        is_later = ~self.came & (self.first > self.first_token)  # computed again on another server
+        is_later[self._pairs()[1]] = False
+        self.odd_stays.append(np.flatnonzero(is_later))
+        self.odd_seconds.append((self.first - self.first_token)[is_later])
         self.odd_stays.append(after)
         self.odd_seconds.append(self.first[after] - self.last[before])
 
@@ -127,6 +177,14 @@ class _Gaps:
         np.maximum.at(greatest, self.id[np.concatenate(self.odd_stays)], odd)
         greatest[np.isinf(greatest)] = np.nan
         return greatest
+
+
+def _num_tokens(timeline: Timeline) -> Numbers:
+    """Tokens of each stay."""
+    stays = timeline.admitted
+    clocks = timeline.clock(stays["stopped"]) - timeline.clock(stays["since"])
+    holds = np.bincount(timeline.held[1], minlength=len(clocks))
+    return np.where(stays["since"] >= 0, clocks - holds + timeline.has_prompt, 0)
 
 
 def range_maxima(values: Numbers, begin: Numbers, end: Numbers) -> Numbers:

@@ -1,6 +1,7 @@
 """What a request does in every step, from its arrival to its end.
 
 .   waits: for a seat, or for one again after it was preempted
+s   swapped: the same, while its KV is in host memory or on its way
 P   prefills a chunk of its prompt (of a preempted one, what it recomputes, too)
 -   decodes one token
 h   held: has a seat and misses the step (no budget, or decodes do not run)
@@ -20,11 +21,12 @@ import numpy.typing as npt
 
 from batchwright.errors import InputError
 from batchwright.history import Stay, stays
-from batchwright.log import DROPPED
+from batchwright.log import DROPPED, SWAPPED
 from batchwright.metrics import Numbers
 from batchwright.run import Run
 
 WAITS: Final = "."
+IS_SWAPPED: Final = "s"
 PREFILLS: Final = "P"
 DECODES: Final = "-"
 IS_HELD: Final = "h"
@@ -32,6 +34,7 @@ HAS_ENDED: Final = "e"
 IS_PADDING: Final = "x"
 NAMES: Final = {
     WAITS: "wait",
+    IS_SWAPPED: "swapped",
     PREFILLS: "prefill",
     DECODES: "decode",
     IS_HELD: "held",
@@ -120,6 +123,7 @@ def _course(id: int, rows: list[Stay], marks: _Marks, pads: bool) -> Course:
     first = rows[0].queued
     codes = np.full(max(row.until for row in rows) - first, ord(WAITS), np.uint8)
     for stay in seated:
+        codes[stay.until - first :] = ord(IS_SWAPPED if stay.how == SWAPPED else WAITS)
         codes[stay.admitted - first : stay.until - first] = _codes(stay, marks, pads)
     return Course(id=id, first=first, codes=codes, stays=tuple(seated))
 
@@ -131,7 +135,8 @@ def _codes(stay: Stay, marks: _Marks, pads: bool) -> npt.NDArray[np.uint8]:
     if stay.since < 0:
         return codes
     since, stopped = stay.since - stay.admitted, stay.stopped - stay.admitted
-    codes[since - 1] = ord(PREFILLS)
+    if since > 0:  # else it came with its KV
+        codes[since - 1] = ord(PREFILLS)
     codes[since:stopped] = ord(DECODES)
     misses = np.concatenate((np.array(marks.held.get(stay.seat, []), np.int64), marks.paused)) - stay.admitted
     codes[misses[(misses >= since) & (misses < stopped)]] = ord(IS_HELD)

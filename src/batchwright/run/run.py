@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from batchwright.batch import LEAVE, PAD
-from batchwright.contract import Begins, Policy
 from batchwright.driver import Driver
 from batchwright.errors import InputError, nearest
 from batchwright.figures import seconds
 from batchwright.interval import Interval, difference, paired_interval, sectioned, series_interval, warm_up
-from batchwright.log import COMPLETE, DROPPED, PREEMPTED
+from batchwright.log import COMPLETE, DROPPED, PREEMPTED, SWAPPED, Log
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
 from batchwright.run.counts import Count, seated, waiting
 from batchwright.run.estimates import SPREADS, estimates, kept_requests
 from batchwright.run.fairness import Fairness, alone, clients, fairness
-from batchwright.run.gaps import Gaps, gaps
+from batchwright.run.gaps import Gaps, gaps, merged
 from batchwright.run.saturation import STEADY, Verdict, saturation
 from batchwright.run.slots import Slots, slots
+from batchwright.run.state import State, state
 from batchwright.run.step_columns import step_columns
 from batchwright.run.summary import Summary as Summary
 from batchwright.run.summary import summarise
@@ -46,12 +47,11 @@ class Run:
     def __init__(self, name: str, load: Workload, driver: Driver) -> None:
         self.name = name
         self.note = ""  # what was chosen for the user
-        self.policy: Policy | Begins | None = None  # where the run is of a comparison
+        self.policy: Any = None  # what was run, where the run is of a comparison
         self.siblings: Paired | None = None  # all loads of that comparison
         self.load = load
         self.arrival = load.arrival_in(driver.arrived)  # seconds from the first arrival, by id
         self.limits = driver.batch.limits
-        self.log = driver.log
         self.is_streamed = driver.batch.is_streamed
         self.pads = driver.batch.on_end == PAD
         self.leaves_at_once = driver.batch.on_end == LEAVE
@@ -60,13 +60,33 @@ class Run:
         self.num_cut = driver.num_cut
         self.num_decisions = driver.num_decisions
         self.caches = driver.batch.blocks.caching and load.has_prefixes
-        self.log.pack()
-        self._stretch = driver.plain
-        self.timeline = Timeline(self.log, self.pads, driver.cost, driver.batch.overlap, driver.stretch)
+        self.stretch = driver.plain
+        self._timeline = Timeline(driver.log, self.pads, driver.cost, driver.batch.overlap, driver.stretch)
+        driver.log.pack()
 
     def __repr__(self) -> str:
         done = np.count_nonzero(~np.isnan(self._requests["finished_s"]))
         return f"<Run {self.name} on {self.load.name}: {done} of {len(self.load)} requests finished>"
+
+    @property
+    def parts(self) -> Sequence[Run]:
+        """A run for each server: itself, if there is one."""
+        return (self,)
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that came to its servers; those that were rejected never do."""
+        return sum(len(np.unique(part.timeline.stays["id"])) for part in self.parts)
+
+    @property
+    def timeline(self) -> Timeline:
+        """When everything happened.  Raises InputError if there are several servers."""
+        return self._timeline
+
+    @property
+    def log(self) -> Log:
+        """What happened.  Raises InputError if there are several servers."""
+        return self.timeline.log
 
     # --- columns --------------------------------------------------------------
 
@@ -86,8 +106,12 @@ class Run:
         load, arrival, count = self.load, self.arrival, len(self.load)
         first_token, finished = self._token_times()
         output = np.minimum(load.output, np.maximum(self.limits.longest - load.prompt, 0))
-        stays, admitted = self.timeline.stays, self.timeline.admitted
-        cached = np.bincount(admitted["id"], admitted["cached"], minlength=count)
+        cached, recomputes, swaps = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64)
+        for part in self.parts:
+            stays, admitted = part.timeline.stays, part.timeline.admitted
+            cached += np.bincount(admitted["id"], admitted["cached"], minlength=count)
+            recomputes += np.bincount(stays["id"][stays["how"] == PREEMPTED], minlength=count)
+            swaps += np.bincount(stays["id"][stays["how"] == SWAPPED], minlength=count)
         per_token = tpot(first_token, finished, output)
         e2e = finished - arrival
         return {
@@ -96,7 +120,8 @@ class Run:
             "prompt_tokens": load.prompt,
             "output_tokens": output,
             "cached_tokens": cached.astype(np.int64),
-            "preemptions": np.bincount(stays["id"][stays["how"] == PREEMPTED], minlength=count),
+            "preemptions": recomputes + swaps,
+            "swaps": swaps,
             "first_token_s": first_token,
             "finished_s": finished,
             "ttft_s": first_token - arrival,
@@ -107,21 +132,36 @@ class Run:
 
     def _token_times(self) -> tuple[Numbers, Numbers]:
         """Seconds of the first token and of the end, by id; nan for a request that has none."""
-        count, stays = len(self.load), self.timeline.stays
+        count = len(self.load)
         first_token, finished = np.full(count, np.nan), np.full(count, np.nan)
-        ids = stays["id"][np.isin(stays["how"], (COMPLETE, DROPPED))]
+        ended = [_ended(part.timeline) for part in self.parts]
+        ids = np.concatenate([ids for ids, _, _ in ended])
         if len(ids) and (ids.max() >= count or len(np.unique(ids)) < len(ids)):
             raise InputError(
                 f"{self.name}: the requests of the run are not those of {self.load.name}, whose ids are 0 to "
                 f"{count - 1}; run load.requests()"
             )
-        first_token[ids] = np.frombuffer(self.log.seconds("first_token"), np.float64)
-        finished[ids] = np.frombuffer(self.log.seconds("finished"), np.float64)
+        for ids, firsts, lasts in ended:
+            first_token[ids], finished[ids] = firsts, lasts
         return first_token, finished
 
     @cached_property
     def _steps(self) -> dict[str, Numbers]:
+        return self.made_steps()
+
+    def made_steps(self) -> dict[str, Numbers]:
+        """As `steps`, made anew, so that they do not stay: there may be millions."""
         return step_columns(self.timeline, self.limits.blocks, self.limits.block_size)
+
+    def transfers(self) -> dict[str, Numbers]:
+        """One row per transfer of KV, in the order in which they were asked for; seconds as in `requests`.
+
+        `way`: 0 if it leaves the KV cache, 1 if it comes.
+        """
+        who, when = self.timeline.column("transfers").reshape(-1, 3), self.log.seconds("transfer_times")
+        seconds = np.frombuffer(when, np.float64).reshape(-1, 2)
+        columns = dict(zip(("id", "way", "tokens"), who.T, strict=True))
+        return _read_only(columns | {"begin_s": seconds[:, 0], "end_s": seconds[:, 1]})
 
     def saturation(self) -> Verdict:
         """Does its queue grow with the trace?"""
@@ -138,12 +178,12 @@ class Run:
     @cached_property
     def waiting(self) -> Count:
         """How many requests waited, and when."""
-        return waiting(self.timeline, self.arrival)
+        return waiting([part.timeline for part in self.parts], self.arrival)
 
     @cached_property
     def running(self) -> Count:
         """How many requests had a seat, and when."""
-        return seated(self.timeline)
+        return seated([part.timeline for part in self.parts])
 
     # --- numbers --------------------------------------------------------------
 
@@ -151,6 +191,10 @@ class Run:
     def summary(self) -> Summary:
         """The numbers of a comparison."""
         return summarise(self)
+
+    def state(self, since: float = 0.0) -> State:
+        """What its servers did, over their busy time from second `since` on."""
+        return state(self, since)
 
     def estimates(self, slo: Slo | None = None, skip: int = 0) -> dict[str, float]:
         """All numbers that can be compared, by name; nan: not applicable.
@@ -166,7 +210,8 @@ class Run:
             is_kept = np.zeros(len(is_counted), bool)
             is_kept[kept] = True
             is_counted &= is_kept
-        return gaps(self.timeline, is_counted)
+        first = self._requests["first_token_s"]
+        return merged([gaps(part.timeline, is_counted, first) for part in self.parts])
 
     def itl(self, kept: Numbers | None = None) -> Spread:
         """The spread of all gaps between successive tokens, in seconds; not applicable if not streamed."""
@@ -216,10 +261,11 @@ class Run:
         """E2E of every request over what it would take alone, by id; nan if it has not finished."""
         columns = self._requests
         found = np.full(len(self.load), np.nan)
-        rows = np.flatnonzero(~np.isnan(columns["finished_s"]))
         budget = self.limits.max_num_batched_tokens
-        seconds = alone(columns["prompt_tokens"][rows], columns["output_tokens"][rows], budget, self._stretch)
-        found[rows] = columns["e2e_s"][rows] / seconds
+        for part in self.parts:
+            rows = _ended(part.timeline)[0]
+            prompt, output = columns["prompt_tokens"][rows], columns["output_tokens"][rows]
+            found[rows] = columns["e2e_s"][rows] / alone(prompt, output, budget, part.stretch)
         return found
 
     def warm_up(self) -> int:
@@ -255,6 +301,14 @@ class Run:
                 "compare runs of one workload"
             )
         return RunDifference(self, other)
+
+
+def _ended(timeline: Timeline) -> tuple[Numbers, Numbers, Numbers]:
+    """Ids of the requests that got all their tokens, and the seconds of the first and the last one."""
+    stays, log = timeline.stays, timeline.log
+    ids = stays["id"][np.isin(stays["how"], (COMPLETE, DROPPED))]
+    first_token = np.frombuffer(log.seconds("first_token"), np.float64)
+    return ids, first_token, np.frombuffer(log.seconds("finished"), np.float64)
 
 
 def _read_only(columns: dict[str, Numbers]) -> dict[str, Numbers]:

@@ -5,12 +5,14 @@
     padding              what is computed for nothing: rows that have ended, and the part of a
                          prompt's row that is only there because another prompt is longer
     held                 it has a request that is not computed: a decode that misses the step, a
-                         prompt without budget, an end that is not seen yet or waits for others
+                         prompt without budget, an end that is not seen yet or waits for others, a
+                         decode while the step waits for KV that moves
     idle with a queue    it has none, and somebody waits
     idle without         it has none, and nobody does
 
-Slots are the seats that the policy uses (its batch size, or `max_num_seqs`), seconds those from
-the first arrival to the last end; each step counts for its whole length.  The shares sum to 1.
+Who is moved to host memory, waits there or comes back has no slot, and waits.  Slots are the seats that
+the policy uses (its batch size, or `max_num_seqs`), seconds those from the first arrival to the last end;
+each step counts for its whole length.  The shares sum to 1.
 All comes from sums over stays and stretches; no step is expanded.
 """
 
@@ -63,26 +65,32 @@ def slots(run: Run) -> Slots:
     if np.isnan(finished).all():
         return Slots(num_slots=run.seats, seconds=np.nan, **dict.fromkeys(PARTS, np.nan))
     end = float(np.nanmax(finished))
+    used = [_used(part, end) for part in run.parts]
+    prefill, decode, rows, wasted, seated = (sum(column) for column in zip(*used, strict=True))
+    total = run.seats * end
+    idle = total - seated
+    queued = _idle_with_queue(run, end)
+    parts = {
+        "prefill": prefill,
+        "decode": decode,
+        "padding": rows + wasted,
+        "held": _not_negative(seated - prefill - wasted - decode - rows, total),
+        "idle_with_queue": queued,
+        "idle_without_queue": _not_negative(idle - queued, total),
+    }
+    shares = {name: float(seconds) / total for name, seconds in parts.items()}
+    return Slots(num_slots=run.seats, seconds=end, **shares)
+
+
+def _used(run: Run, end: float) -> tuple[float, float, float, float, float]:
+    """Slot-seconds up to `end`: prefill, decode, padded rows, padding of prompts, and of all stays."""
     timeline = run.timeline
     busy = np.minimum(timeline.times, end) - np.minimum(timeline.begins, end)
     decode = float((timeline.decodes * busy).sum())
     rows = float((timeline.padded * busy).sum())
     prefill, wasted = _prompts(timeline, run.load.prompt, busy)
     seated = np.minimum(seat_ends(timeline), end) - np.minimum(seat_begins(timeline), end)
-    held = float(seated.sum()) - prefill - wasted - decode - rows
-    total = run.seats * end
-    idle = total - float(seated.sum())
-    queued = _idle_with_queue(run, end)
-    parts = {
-        "prefill": prefill,
-        "decode": decode,
-        "padding": rows + wasted,
-        "held": _not_negative(held, total),
-        "idle_with_queue": queued,
-        "idle_without_queue": _not_negative(idle - queued, total),
-    }
-    shares = {name: float(seconds) / total for name, seconds in parts.items()}
-    return Slots(num_slots=run.seats, seconds=end, **shares)
+    return prefill, decode, rows, wasted, float(seated.sum())
 
 
 def _not_negative(rest: float, total: float) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from batchwright.errors import InputError
-from batchwright.log import ABORTED, COMPLETE, DROPPED, PREEMPTED
+from batchwright.log import ABORTED, COMPLETE, DROPPED, MOVED, PREEMPTED, SWAPPED
 from batchwright.metrics import Numbers
 from batchwright.run.timeline import Timeline
 
@@ -29,7 +29,8 @@ def step_columns(timeline: Timeline, blocks: int, block_size: int) -> dict[str, 
         raise InputError("the run is not over: requests have seats; drain it and advance to the end")
     count, stays = timeline.num_steps, timeline.stays
     until, how = stays["until"], stays["how"]
-    preempted, finished = until[how == PREEMPTED], until[np.isin(how, (COMPLETE, DROPPED))] - 1
+    preempted = until[np.isin(how, (PREEMPTED, SWAPPED))]
+    finished = until[np.isin(how, (COMPLETE, DROPPED))] - 1
     return {
         "step": np.arange(count),
         "start_s": timeline.starts,
@@ -38,7 +39,7 @@ def step_columns(timeline: Timeline, blocks: int, block_size: int) -> dict[str, 
         "num_decodes": np.repeat(timeline.decodes, timeline.steps),
         "running": _running(timeline),
         "waiting": _waiting(timeline),
-        "preempted": np.bincount(preempted, minlength=count),
+        "preempted": np.bincount(preempted, minlength=count)[:count],
         "finished": np.bincount(finished, minlength=count),
         "free_blocks": _free_blocks(timeline, blocks, block_size),
     }
@@ -47,7 +48,8 @@ def step_columns(timeline: Timeline, blocks: int, block_size: int) -> dict[str, 
 def _running(timeline: Timeline) -> Numbers:
     """Requests with a seat after each step; who is preempted or aborted has left before it."""
     stays = timeline.admitted
-    return _level(timeline, [stays["admitted"]], [stays["until"] - (stays["how"] == COMPLETE)])
+    ends_with_step = np.isin(stays["how"], (COMPLETE, MOVED))
+    return _level(timeline, [stays["admitted"]], [stays["until"] - ends_with_step])
 
 
 def _waiting(timeline: Timeline) -> Numbers:
@@ -58,7 +60,7 @@ def _waiting(timeline: Timeline) -> Numbers:
     is_aborted = (how == ABORTED) & (stays["seat"] == 0)
     return _level(
         timeline,
-        [stays["queued"][first], until[how == PREEMPTED]],
+        [stays["queued"][first], until[np.isin(how, (PREEMPTED, SWAPPED))]],
         [timeline.admitted["admitted"], until[how == DROPPED] - 1, until[is_aborted]],
     )
 
@@ -76,8 +78,8 @@ def _prefill_tokens(timeline: Timeline) -> Numbers:
     stays, early = timeline.admitted, timeline.column("chunks").reshape(-1, 3)
     places = np.searchsorted(stays["seat"], early[:, 1])
     done = np.bincount(places, early[:, 2], len(stays["seat"]))
-    rest = _filled(timeline) - stays["cached"] - done
-    has_all = stays["since"] >= 0
+    rest = _filled(timeline) - stays["cached"] - stays["brought"] - done
+    has_all = timeline.has_prompt
     ticks = np.concatenate((early[:, 0], stays["since"][has_all] - 1))
     tokens = np.concatenate((early[:, 2], rest[has_all]))
     return np.bincount(ticks, tokens, timeline.num_steps).astype(np.int64)

@@ -1,8 +1,8 @@
 """When every token came, as arrays; nothing is expanded into objects.
 
-A stay brings its first token with step `since` - 1 and one more with each step that it decodes
-in, so the tokens of an undisturbed stay are one slice of the ends of the steps.  Drafts that are
-accepted come with the token of their step.
+A stay brings its first token with step `since` - 1, unless it came with its KV, and one more with each
+step that it decodes in, so the tokens of an undisturbed stay are one slice of the ends of the steps.
+Drafts that are accepted come with the token of their step.
 """
 
 from __future__ import annotations
@@ -20,17 +20,23 @@ def token_times(run: Run) -> list[Numbers]:
     A request that was rejected or cancelled has none, or those that it got.  A client sees them
     at these times only where the policy streams (`run.is_streamed`), else when the batch ends.
     """
-    parts: list[list[Numbers]] = [[] for _ in range(len(run.load))]
-    ids = run.timeline.admitted["id"].tolist()
-    for id, times in zip(ids, _stay_times(run.timeline), strict=True):
-        if len(times):
-            parts[id].append(times)
+    pieces: list[list[Numbers]] = [[] for _ in range(len(run.load))]
+    for part in run.parts:
+        ids = part.timeline.admitted["id"].tolist()
+        for id, times in zip(ids, _stay_times(part.timeline), strict=True):
+            if len(times):
+                pieces[id].append(times)
     nothing = np.empty(0)
-    return [_joined(found) if found else nothing for found in parts]
+    return [_joined(found) if found else nothing for found in pieces]
 
 
-def _joined(parts: list[Numbers]) -> Numbers:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _joined(pieces: list[Numbers]) -> Numbers:
+    """In order of time: who was handed over may have begun on a server with a higher number."""
+    return pieces[0] if len(pieces) == 1 else np.concatenate(sorted(pieces, key=_begin))
+
+
+def _begin(piece: Numbers) -> float:
+    return float(piece[0])
 
 
 def _stay_times(timeline: Timeline) -> list[Numbers]:
@@ -41,16 +47,17 @@ def _stay_times(timeline: Timeline) -> list[Numbers]:
     )
     is_steady[timeline.held[1]] = False
     drafts = _drafts(timeline)
-    rows = zip(stays["since"].tolist(), stays["stopped"].tolist(), is_steady.tolist(), strict=True)
+    first = stays["since"] - timeline.has_prompt  # the tick of the first token
+    rows = zip(first.tolist(), stays["since"].tolist(), stays["stopped"].tolist(), strict=True)
     missed = _missed(timeline)
     found = []
-    for place, (since, stopped, steady) in enumerate(rows):
+    for place, (begin, since, stopped) in enumerate(rows):
         if since < 0:
             found.append(ends[:0])
-        elif steady:
-            found.append(ends[since - 1 : stopped])
+        elif is_steady[place]:
+            found.append(ends[begin:stopped])
         else:
-            found.append(_disturbed(timeline, since, stopped, missed.get(place, [])))
+            found.append(_disturbed(timeline, begin, since, stopped, missed.get(place, [])))
         if place in drafts:
             found[-1] = np.sort(np.concatenate((found[-1], np.repeat(*drafts[place]))))
     return found
@@ -73,9 +80,9 @@ def _missed(timeline: Timeline) -> dict[int, list[int]]:
     return found
 
 
-def _disturbed(timeline: Timeline, since: int, stopped: int, missed: list[int]) -> Numbers:
+def _disturbed(timeline: Timeline, begin: int, since: int, stopped: int, missed: list[int]) -> Numbers:
     """The tokens of a stay that missed steps: by `missed`, or because no decode ran."""
     ticks = np.arange(since, stopped)
     ticks = np.setdiff1d(ticks, np.concatenate((missed, timeline.column("paused"))))
-    times: Numbers = timeline.ends[np.concatenate(([since - 1], ticks)).astype(np.int64)]
+    times: Numbers = timeline.ends[np.concatenate((np.arange(begin, since), ticks)).astype(np.int64)]
     return times

@@ -124,10 +124,16 @@ class Timeline:
         return {name: column[order] for name, column in self.stays.items()}
 
     @cached_property
+    def has_prompt(self) -> Numbers:
+        """Which stays, in order of admission, complete a prompt.  Others come with their KV, or never do."""
+        has_prompt: Numbers = self.admitted["since"] > self.admitted["admitted"]
+        return has_prompt
+
+    @cached_property
     def chunks(self) -> tuple[Numbers, Numbers]:
         """Tick and seat of every chunk; the one that completes a prompt comes right before `since`."""
         early = self.column("chunks").reshape(-1, 3)
-        has_all = self.admitted["since"] >= 0
+        has_all = self.has_prompt
         ticks = np.concatenate((early[:, 0], self.admitted["since"][has_all] - 1))
         return ticks, np.concatenate((early[:, 1], self.admitted["seat"][has_all]))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from batchwright.errors import InputError
 from batchwright.metrics import Numbers, Spread, number, spread
+from batchwright.run.timeline import Timeline
 from batchwright.slo import Slo
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def windows(run: Run, seconds: float, slo: Slo | None = None) -> list[Window]:
 
     Raises InputError unless `seconds` is greater than 0, and gives at most 10,000 windows.
     """
-    until = max(run.span, float(run.timeline.times[-1]) if len(run.timeline.times) else 0.0)
+    ends = [float(part.timeline.times[-1]) for part in run.parts if len(part.timeline.times)]
+    until = max([run.span, *ends])
     if not seconds > 0 or until / seconds > MOST:
         raise InputError(f"windows of {seconds:g} s in {until:.4g} s; give 1 to {MOST:,} windows")
     count = max(int(np.ceil(until / seconds - 1e-9)), 1)
@@ -103,7 +105,11 @@ def _window(run: Run, edges: Numbers, rows: Numbers, tokens: int, met: Numbers |
 
 def tokens_by(run: Run, seconds: Numbers) -> Numbers:
     """Output tokens made up to each moment, whether or not clients have seen them."""
-    timeline = run.timeline
+    result: Numbers = np.sum([_tokens_by(part.timeline, seconds) for part in run.parts], axis=0)
+    return result
+
+
+def _tokens_by(timeline: Timeline, seconds: Numbers) -> Numbers:
     first = timeline.admitted["since"]
     first = np.sort(timeline.ends[first[first >= 0] - 1])
     ticks, _, drafts = timeline.accepted

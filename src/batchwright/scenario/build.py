@@ -11,14 +11,15 @@ import numpy as np
 from msgspec import structs
 
 from batchwright import hardware
+from batchwright.cluster import Replicas
+from batchwright.cluster import server as server_of
+from batchwright.cluster import servers as servers_of
 from batchwright.comparison import DEFAULTS
 from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
 from batchwright.policies import Static
-from batchwright.policies import policies as policies_of
-from batchwright.policies import policy as policy_of
 from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
 from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
@@ -98,6 +99,7 @@ def prepare(scenario: Scenario) -> Prepared:
     split = split_of(scenario)
     limits = split.together(flags)
     check_lengths(scenario, limits, load)
+    policies = {name: _with_memory(policy, scenario) for name, policy in policies.items()}
     return Prepared(
         scenario=scenario,
         load=load,
@@ -144,7 +146,7 @@ def _with_batch_size(chosen: dict[str, Any], batch_size: int | str | None) -> di
         found[name] = policy
         if policy == Static():
             text = f"static(batch_size={batch_size})"
-            found[text] = policy_of(text)
+            found[text] = server_of(text)
     if len(found) == len(chosen):
         raise InputError(
             f"--batch-size is {batch_size}, but no policy is a plain static; add static to --policies"
@@ -156,8 +158,16 @@ def _named_policies(given: str | list[str] | dict[str, str] | None) -> dict[str,
     if given is None:
         return {}
     if isinstance(given, dict):
-        return {name: policy_of(text) for name, text in given.items()}
-    return policies_of(given if isinstance(given, str) else ",".join(given))
+        return {name: server_of(text) for name, text in given.items()}
+    return servers_of(given if isinstance(given, str) else ",".join(given))
+
+
+def _with_memory(policy: Any, scenario: Scenario) -> Any:
+    """Replicas on GPUs of their own use as much of their memory as the scenario says, if they do not say."""
+    share = scenario.gpu_memory_utilization
+    if not isinstance(policy, Replicas) or policy.gpus is None or share is None:
+        return policy
+    return replace(policy, gpu_memory_utilization=policy.gpu_memory_utilization or share)
 
 
 # --- cost ---------------------------------------------------------------------

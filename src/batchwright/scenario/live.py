@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
+from batchwright.cluster import MakesCluster
 from batchwright.engines.engine import Capacity
 from batchwright.errors import InputError
 from batchwright.limits import Limits
@@ -99,6 +100,7 @@ def prepare_live(scenario: Scenario) -> LiveScenario:
         if is_given(scenario, key):
             raise InputError(f"{key} is given, but a live run measures the engine; leave it out")
     policies, sources = chosen_policies(scenario)
+    _check_single(policies)
     slo = None if scenario.slo is None else read_slo(scenario.slo)
     load = load_of(scenario)
     check_loads(load, scenario.repeat)
@@ -114,3 +116,10 @@ def prepare_live(scenario: Scenario) -> LiveScenario:
         max_num_batched_tokens=tokens,
         needed_model_len=needed_model_len(loads_of_all_lengths(load, scenario.repeat)),
     )
+
+
+def _check_single(policies: dict[str, Any]) -> None:
+    """Raises InputError on a cluster: there is one engine."""
+    for name, policy in policies.items():
+        if isinstance(policy, MakesCluster):
+            raise InputError(f"{name}: has several replicas, and a live run has one engine; give a single policy")

@@ -13,13 +13,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from batchwright.cluster import MakesCluster
 from batchwright.contract import Begins, Policy
 from batchwright.errors import BatchwrightError, InputError
 from batchwright.policies import Ordered, Sjf
 
 
-def load_policy(path: Path) -> Policy | Begins:
-    """The `policy` of the file.  Raises InputError if it cannot be loaded or is no policy."""
+def load_policy(path: Path) -> Policy | Begins | MakesCluster:
+    """The `policy` of the file, or its replicas of one.
+
+    Raises InputError if it cannot be loaded or is no policy.
+    """
     module = _load(path)
     policy: Any = getattr(module, "policy", None)
     if policy is None:
@@ -27,9 +31,9 @@ def load_policy(path: Path) -> Policy | Begins:
     if isinstance(policy, type):
         name = policy.__name__
         raise InputError(f"{path}: `policy` is the class {name}; make it an object: policy = {name}()")
-    if not isinstance(policy, Begins) and not callable(policy):
+    if not isinstance(policy, Begins | MakesCluster) and not callable(policy):
         raise InputError(f"{path}: `policy` is {policy!r}; make it a function policy(batch), or an object")
-    checked: Policy | Begins = policy
+    checked: Policy | Begins | MakesCluster = policy
     return checked
 
 

@@ -1,0 +1,17 @@
+"""Replicas of a server behind one router, on one virtual clock.
+
+    events     what happens, in order of time, kind and number
+    replica    one simulator, and what a router may know of it
+    routers    who gets a request: `ROUTERS` by name
+    cluster    the loop over events
+    replicas   replicas of one policy, as they are compared; `table` has them by name
+"""
+
+from batchwright.cluster.cluster import Cluster as Cluster
+from batchwright.cluster.replica import Replica as Replica
+from batchwright.cluster.replicas import Replicas as Replicas
+from batchwright.cluster.routers import ROUTERS as ROUTERS
+from batchwright.cluster.table import CLUSTERS as CLUSTERS
+from batchwright.cluster.table import MakesCluster as MakesCluster
+from batchwright.cluster.table import server as server
+from batchwright.cluster.table import servers as servers

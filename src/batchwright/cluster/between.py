@@ -1,0 +1,54 @@
+"""The link over which one replica sends KV to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from batchwright.cost import CostModel, Hosted, Roofline
+from batchwright.errors import InputError
+from batchwright.link import Link
+from batchwright.policies.check import check_number
+
+
+class LinkFlags(Protocol):
+    """The flags of a cluster that hands KV over.
+
+    bandwidth           bytes/s of each GPU in each direction; None: a default of the cluster's
+    kv_bytes_per_token  on each GPU; None: the model's
+    latency             seconds of every transfer beside
+    """
+
+    @property
+    def bandwidth(self) -> float | None: ...
+    @property
+    def kv_bytes_per_token(self) -> float | None: ...
+    @property
+    def latency(self) -> float: ...
+
+
+def check_link(name: str, flags: LinkFlags) -> None:
+    """Raises InputError on a flag that cannot be."""
+    if flags.bandwidth is not None:
+        check_number(name, flags, "bandwidth", 1.0, 1e18)
+    if flags.kv_bytes_per_token is not None:
+        check_number(name, flags, "kv_bytes_per_token", 1.0, 1e12)
+    check_number(name, flags, "latency", 0.0, 1e6)
+
+
+def link_between(name: str, flags: LinkFlags, cost: CostModel, default: Callable[[Roofline], float]) -> Link:
+    """Each GPU sends its share of the KV to its peer.
+
+    `default`: the bandwidth, where no flag says it.  Raises InputError if neither flags nor cost know all.
+    """
+    device = cost.cost if isinstance(cost, Hosted) else cost
+    bandwidth, each = flags.bandwidth, flags.kv_bytes_per_token
+    if isinstance(device, Roofline):
+        bandwidth = default(device) if bandwidth is None else bandwidth
+        each = device.kv_bytes_per_token if each is None else each
+    if bandwidth is None or each is None:
+        raise InputError(
+            f"{name}: bandwidth and kv_bytes_per_token must be given where the cost is not that of a GPU and "
+            "a model; give both, such as bandwidth=25e9, kv_bytes_per_token=131072"
+        )
+    return Link(bandwidth=bandwidth, bytes_per_token=each, latency=flags.latency)
