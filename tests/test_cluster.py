@@ -35,14 +35,18 @@ def router_of(name: str, seed: int) -> Any:
     if name == "power_of_two":
         return PowerOfTwo(choices=random.choice([2, 3]), measure=random.choice(["requests", "tokens"]))
     if name == "prefix_aware":
-        return PrefixAware(cache_threshold=random.choice([0.0, 0.3]), balance_abs_threshold=random.choice([0, 4]))
+        return PrefixAware(
+            cache_threshold=random.choice([0.0, 0.3]), balance_abs_threshold=random.choice([0, 4])
+        )
     return ROUTERS[name]()
 
 
 def cluster_of(load: Load, count: int, router: Any, name: str, **options: Any) -> Cluster:
     """`count` replicas alike, each under a policy called `name`."""
     limits = limits_of(load["config"])
-    return Cluster([Simulator(policy_of(name, load)[0], ODD, limits, **options) for _ in range(count)], router)
+    return Cluster(
+        [Simulator(policy_of(name, load)[0], ODD, limits, **options) for _ in range(count)], router
+    )
 
 
 def served(load: Load, count: int, router: Any, name: str, **options: Any) -> tuple[Cluster, list[Request]]:
@@ -97,7 +101,7 @@ def test_the_central_queue_of_one_replica_takes_the_times_of_its_simulator(polic
 @for_every_seed(20)
 def test_a_replica_of_a_round_robin_is_a_simulator_with_its_share(seed: int) -> None:
     load = real_valued(seed)
-    cluster, found = served(load, 3, RoundRobin(), "vllm")
+    _, found = served(load, 3, RoundRobin(), "vllm")
     for index in range(3):
         share = requests_of(load)[index::3]
         Simulator(policy_of("vllm", load)[0], ODD, limits_of(load["config"])).run(share)

@@ -52,7 +52,9 @@ def replicated(run: bw.Run) -> ReplicatedRun:
 
 
 def test_a_text_names_policy_and_router_with_their_flags() -> None:
-    found = server("replicas(n=2, policy=vllm@0.19(max-num-seqs=64), router=power_of_two(seed=3, measure=tokens))")
+    found = server(
+        "replicas(n=2, policy=vllm@0.19(max-num-seqs=64), router=power_of_two(seed=3, measure=tokens))"
+    )
     assert found == bw.replicas(
         n=2, policy=bw.vllm(version="0.19", max_num_seqs=64), router=PowerOfTwo(seed=3, measure="tokens")
     )
@@ -96,7 +98,10 @@ def test_every_router_has_its_name_in_the_table(name: str) -> None:
         ("replicas(n=2, router=middle)", "unknown router 'middle'; known: central, least_loaded"),
         ("replicas(n=2, router=random(seed=-1))", "random: seed is -1"),
         ("replicas(n=2, router=power_of_two(choices=1))", "choices is 1"),
-        ("replicas(n=2, router=power_of_two(measure=time))", "measure 'time' is not known; known: requests, tokens"),
+        (
+            "replicas(n=2, router=power_of_two(measure=time))",
+            "measure 'time' is not known; known: requests, tokens",
+        ),
         ("replicas(n=2, router=prefix_aware(cache_threshold=2))", "cache_threshold is 2"),
         ("replicas(n=2, router=prefix_aware(balance_rel_threshold=0.5))", "balance_rel_threshold is 0.5"),
         ("replicas(n=2, rooter=random)", "has no flag 'rooter'; did you mean 'router'"),
@@ -142,7 +147,9 @@ def test_what_replicas_did_adds_up(seed: int) -> None:
     load = load_of(seed=seed, rate=random.choice([10.0, 60.0]), clients=3)
     run = replicated(compared(load, it=f"replicas(n=3, policy={policy}, router={router})")["it"])
     columns, parts = run.requests(), run.replicas
-    assert sorted(np.concatenate([np.flatnonzero(columns["replica"] == i) for i in range(3)])) == list(range(120))
+    assert sorted(np.concatenate([np.flatnonzero(columns["replica"] == i) for i in range(3)])) == list(
+        range(120)
+    )
     assert [part.num_requests for part in parts] == np.bincount(columns["replica"], minlength=3).tolist()
     assert sum(run.slots.shares.values()) == pytest.approx(1)
     assert run.slots.num_slots == sum(part.slots.num_slots for part in parts)
@@ -166,7 +173,9 @@ def test_gaps_between_tokens_are_those_of_every_request(seed: int) -> None:
     times = token_times(run)
     assert [len(tokens) for tokens in times] == load.output.tolist()
     gaps = np.concatenate([np.diff(tokens) for tokens in times])
-    assert run.itl().mean == pytest.approx(gaps.mean()) and run.itl().p99 == pytest.approx(np.percentile(gaps, 99))
+    assert run.itl().mean == pytest.approx(gaps.mean()) and run.itl().p99 == pytest.approx(
+        np.percentile(gaps, 99)
+    )
     greatest = [np.diff(tokens).max() if len(tokens) > 1 else np.nan for tokens in times]
     np.testing.assert_allclose(run.gaps().greatest, greatest)
 
@@ -272,7 +281,9 @@ def test_a_link_of_its_own_stays_on_another_gpu() -> None:
 
     moved = on_gpu(bw.Roofline("H100-SXM", "llama-3.1-8b", 2, link=1e9), "L40S")
     assert moved == bw.Roofline("L40S", "llama-3.1-8b", 2, link=1e9)
-    assert on_gpu(bw.Roofline("H100-SXM", "llama-3.1-8b", 2), "L40S") == bw.Roofline("L40S", "llama-3.1-8b", 2)
+    assert on_gpu(bw.Roofline("H100-SXM", "llama-3.1-8b", 2), "L40S") == bw.Roofline(
+        "L40S", "llama-3.1-8b", 2
+    )
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,9 @@ def test_work_is_conserved(router: Any) -> None:
     random = np.random.default_rng(5)
     arrival, output = poisson(random, 6.0, 400), random.integers(1, 40, 400)
     cost = Linear(2**-20, prefill=2**-6, decode=2**-6)
-    requests = [Request(i, at, 1, n) for i, (at, n) in enumerate(zip(arrival.tolist(), output.tolist(), strict=True))]
+    requests = [
+        Request(i, at, 1, n) for i, (at, n) in enumerate(zip(arrival.tolist(), output.tolist(), strict=True))
+    ]
     cluster = Cluster([Simulator(SYNC, cost, Limits(max_num_seqs=8)) for _ in range(3)], router)
     cluster.run(requests)
     busy = steps = 0.0

@@ -153,7 +153,8 @@ class Cluster:
             return
         if r.arrival < self._last:
             raise RequestError(
-                f"request {r.id} arrives at {r.arrival} s, after one of {self._last} s; sort requests by arrival"
+                f"request {r.id} arrives at {r.arrival} s, after one of {self._last} s; "
+                "sort requests by arrival"
             )
         self._last = r.arrival
         self._num_submitted += 1
