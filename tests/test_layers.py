@@ -55,7 +55,7 @@ LAYERS: dict[str, set[str]] = {
 }
 CORE = {
     "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "batch",
-    "contract", "policies", "cost", "driver", "simulator",
+    "contract", "policies", "cost", "driver", "simulator", "cluster",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
