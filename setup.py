@@ -18,12 +18,13 @@ CORE = (
     "request", "step", "arrivals", "ranked", "blocks", "waiting", "log", "prediction", "tally",
     "speculation", "drafts", "link", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
     "drafted", "driver", "simulator",
+    "cluster/events", "cluster/replica", "cluster/routers", "cluster/cluster",
     "engines/sequence", "engines/work", "engines/numbered", "engines/live",
 )  # fmt: skip
 PACKAGES = ("cost", "policies")
 # Not compiled: errors, which users may subclass (an interpreted class cannot inherit from
-# a compiled one); contract, whose runtime-checkable protocols mypyc cannot make; limits and
-# config, which are read once a run.
+# a compiled one); contract and that of cluster, whose runtime-checkable protocols mypyc cannot
+# make; limits and config, which are read once a run.
 
 SAME_BITS = ["-ffp-contract=off", "-Wno-error"]  # no fused multiply-add: compiled == interpreted
 

@@ -73,6 +73,7 @@ CORE = {
     "errors", "config", "limits", "step", "request", "ranked", "arrivals", "blocks", "waiting", "log",
     "prediction", "tally", "link", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
     "contract", "policies", "cost", "driver", "simulator", "speculation", "drafts", "drafted", "host_link",
+    "cluster",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [

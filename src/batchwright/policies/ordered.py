@@ -11,7 +11,7 @@ before it (`vtc` brings its counters up to date, `srpt` preempts).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final, Protocol
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -87,7 +87,7 @@ class Ordered:
     its own.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="any policy with another order of the waiting",
         order="fcfs, priority, sjf, srpt, lpm, vtc or edf",
         first="as the policy within",

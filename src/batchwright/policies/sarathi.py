@@ -25,7 +25,7 @@ and for the turns `simple_chunking_scheduler.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -54,7 +54,7 @@ class Sarathi:
     Raises InputError on a value that cannot be.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="Sarathi-Serve",
         order="first come",
         first="decodes, then chunks of running prompts, then of new ones, in one token budget",

@@ -27,7 +27,7 @@ Source: TensorRT-LLM 1.3, `capacityScheduler.cpp`, `microBatchScheduler.cpp`, `k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -61,7 +61,7 @@ class TensorrtLlm:
     Raises InputError on a value that cannot be.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="TensorRT-LLM 1.3, in-flight batching",
         order="first come; a request waits a step for a prefix that another one computes",
         first="generations, then contexts, in one token budget",

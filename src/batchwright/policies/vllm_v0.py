@@ -18,7 +18,6 @@ same rules in sarathi-serve's `vllm_scheduler.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -44,7 +43,7 @@ class VllmV0:
     Raises InputError on a value that cannot be.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="vLLM V0, as of 0.6",
         order="first come",
         first="whole prompts alone, as soon as one can be admitted; else decodes",

@@ -20,10 +20,7 @@ from batchwright.policies import Ordered, Sjf
 
 
 def load_policy(path: Path) -> Policy | Begins | MakesCluster:
-    """The `policy` of the file, or its replicas of one.
-
-    Raises InputError if it cannot be loaded or is no policy.
-    """
+    """The `policy` of the file, or replicas of one.  Raises InputError if it cannot be loaded or is none."""
     module = _load(path)
     policy: Any = getattr(module, "policy", None)
     if policy is None:
