@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 from typer import Option
@@ -12,8 +15,12 @@ from batchwright.scenario.keys import SERVER
 if TYPE_CHECKING:
     from batchwright.edge.answer import Answer
     from batchwright.edge.serve import Report
+    from batchwright.edge.server import Server
 
-edge: Final = typer.Typer(help="Where batching goes wrong: what happens, why, and what to do.", rich_markup_mode=None)
+Study = TypeVar("Study")
+edge: Final = typer.Typer(
+    help="Where batching goes wrong: what happens, why, and what to do.", rich_markup_mode=None
+)
 Gpu = Annotated[str, Option(help="GPU of the server", rich_help_panel=SERVER)]
 Model = Annotated[str, Option(help="name, or path of a config.json", rich_help_panel=SERVER)]
 Tp = Annotated[
@@ -39,29 +46,68 @@ def short_flood(
     json: Json = False,
 ) -> None:
     """A flood of very short requests: what the scheduler costs beside the step."""
-    from batchwright.edge import short_flood as case
+    from batchwright.edge.short_flood import UNITS, answer, short_flood
 
-    _print(case, case.short_flood, _server(gpu, model, tp), requests, seed, repeat, json)
+    with _progress() as report:
+        study = short_flood(
+            _server(gpu, model, tp), requests=requests, seed=seed, repeat=repeat, report=report
+        )
+    _print(study, answer, UNITS, json)
 
 
-def _server(gpu: str, model: str, tp: int) -> Any:
+@edge.command("long-prompt")
+def long_prompt(
+    *,
+    gpu: Gpu = H100,
+    model: Model = LLAMA,
+    tp: Tp = 1,
+    long_tokens: Annotated[int, Option(help="tokens of a long prompt")] = 24_576,
+    itl: Annotated[str, Option(help="gap between tokens to find a token budget for")] = "50ms",
+    requests: Annotated[int, Option(help="short ones of one load")] = 1000,
+    seed: Seed = 0,
+    repeat: Repeat = 2,
+    json: Json = False,
+) -> None:
+    """Rare long prompts that block short requests: chunks, thresholds, orders, disaggregation."""
+    from batchwright.durations import duration
+    from batchwright.edge.long_prompt import UNITS, long_prompt
+    from batchwright.edge.long_prompt_words import answer
+
+    goal = duration(itl, "--itl")
+    with _progress() as report:
+        study = long_prompt(
+            _server(gpu, model, tp),
+            requests=requests,
+            seed=seed,
+            repeat=repeat,
+            long_tokens=long_tokens,
+            itl_goal=goal,
+            report=report,
+        )
+    _print(study, answer, UNITS, json)
+
+
+def _server(gpu: str, model: str, tp: int) -> Server:
     from batchwright.edge.server import Server
 
     return Server(gpu, model, tp)
 
 
-def _print(case: Any, make: Any, server: Any, requests: int, seed: int, repeat: int, as_object: bool) -> None:
-    """Make a study, and print it as text or JSON.  Raises BatchwrightError."""
-    from json import dumps
-
+@contextmanager
+def _progress() -> Iterator[Report | None]:
+    """What to tell the share that is done; None if nobody looks."""
     from batchwright.cli.progress import progress
-    from batchwright.edge.answer import as_json
 
     with progress(1) as report:
-        said: Report | None = None if report is None else lambda share: report("edge", share)
-        study = make(server, requests=requests, seed=seed, repeat=repeat, report=said)
-    if as_object:
-        print(dumps(as_json(study, case.UNITS), indent=2))
-        return
-    found: Answer = case.answer(study)
-    print(found.text())
+        yield None if report is None else partial(report, "edge")
+
+
+def _print(
+    study: Study, answer: Callable[[Study], Answer], units: Mapping[str, str], as_object: bool
+) -> None:
+    """As text or JSON."""
+    from json import dumps
+
+    from batchwright.edge.answer import as_json
+
+    print(dumps(as_json(study, units), indent=2) if as_object else answer(study).text())
