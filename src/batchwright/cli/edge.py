@@ -87,6 +87,53 @@ def long_prompt(
     _print(study, answer, UNITS, json)
 
 
+@edge.command("max-num-seqs")
+def max_num_seqs(
+    *,
+    gpu: Gpu = H100,
+    model: Model = LLAMA,
+    tp: Tp = 1,
+    rate: Annotated[
+        float | None, Option(help="requests/s; default: 0.8 of what the server can do, by formula")
+    ] = None,
+    requests: Requests = 1000,
+    seed: Seed = 0,
+    repeat: Repeat = 1,
+    json: Json = False,
+) -> None:
+    """More requests than seats: the queue, the wall of the KV cache, tensor parallelism or replicas."""
+    from batchwright.edge.max_num_seqs import UNITS, max_num_seqs
+    from batchwright.edge.max_num_seqs_words import answer
+
+    with _progress() as report:
+        study = max_num_seqs(
+            _server(gpu, model, tp), requests=requests, rate=rate, seed=seed, repeat=repeat, report=report
+        )
+    _print(study, answer, UNITS, json)
+
+
+@edge.command("max-model-len")
+def max_model_len(
+    *,
+    gpu: Gpu = H100,
+    model: Model = LLAMA,
+    tp: Tp = 1,
+    requests: Requests = 1000,
+    seed: Seed = 0,
+    repeat: Repeat = 1,
+    json: Json = False,
+) -> None:
+    """KV that is set aside for the longest request, by who reserves what."""
+    from batchwright.edge.max_model_len import UNITS, max_model_len
+    from batchwright.edge.max_model_len_words import answer
+
+    with _progress() as report:
+        study = max_model_len(
+            _server(gpu, model, tp), requests=requests, seed=seed, repeat=repeat, report=report
+        )
+    _print(study, answer, UNITS, json)
+
+
 def _server(gpu: str, model: str, tp: int) -> Server:
     from batchwright.edge.server import Server
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from batchwright.workload import Workload
 
@@ -68,7 +69,7 @@ class Mix:
             name="short and long",
         )
 
-    def _long_arrivals(self, random: np.random.Generator, until: float) -> np.ndarray:
+    def _long_arrivals(self, random: np.random.Generator, until: float) -> npt.NDArray[np.float64]:
         """One at least, if there is a rate of them, and none while the last short ones come."""
         if not self.long_rate:
             return np.empty(0)
@@ -77,5 +78,12 @@ class Mix:
         return np.sort(random.uniform(0.05 * until, 0.95 * until, count))
 
 
-def _uniform(random: np.random.Generator, bounds: tuple[int, int], count: int) -> np.ndarray:
+def is_long_in(load: Workload) -> npt.NDArray[np.bool_]:
+    """Which requests of a mix are long, by id."""
+    assert load.priority is not None
+    found: npt.NDArray[np.bool_] = load.priority > 0
+    return found
+
+
+def _uniform(random: np.random.Generator, bounds: tuple[int, int], count: int) -> npt.NDArray[np.int64]:
     return random.integers(bounds[0], bounds[1] + 1, count)

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from batchwright.edge.load import Mix
+from batchwright.edge.load import Mix, is_long_in
 from batchwright.edge.serve import Progress, Report, at_once, check, estimates, percentile, serve
 from batchwright.edge.server import Server
 from batchwright.edge.steps import decodes, with_chunk
@@ -26,7 +26,6 @@ from batchwright.interval import Interval
 from batchwright.metrics import Numbers
 from batchwright.run import Run
 from batchwright.theory.queues import pollaczek_khinchine
-from batchwright.workload import Workload
 
 LONG_SHARE: Final = 0.25  # of the time of a server, for long prompts
 SHORT_SHARE: Final = 0.2  # of what it serves at most of short requests alone
@@ -229,7 +228,7 @@ def _row(server: Server, mix: Mix, way: Way, seeds: range, progress: Progress) -
 
 
 def _figures(found: Run) -> dict[str, float]:
-    columns, is_long = found.requests(), found.load.priority > 0
+    columns, is_long = found.requests(), is_long_in(found.load)
     shown: dict[str, float] = {}
     for name, chosen in (("short", ~is_long), ("long", is_long)):
         rows = np.flatnonzero(chosen)
@@ -258,7 +257,8 @@ def _cause(server: Server, mix: Mix, seed: int) -> Cause:
 
 
 def _short_ttft(found: Run) -> Numbers:
-    return found.requests()["ttft_s"][found.load.priority == 0]
+    ttft: Numbers = found.requests()["ttft_s"][~is_long_in(found.load)]
+    return ttft
 
 
 # --- formulas ---------------------------------------------------------------------------

@@ -13,10 +13,10 @@ def answer(study: LongPrompt) -> Answer:
     """What happens, why, and what to do."""
     return Answer(
         title="Long prompts that block short requests",
-        setting=f"{study.server}; {amount(study.short_rate)} short requests/s (prompts {_span(SHORT_PROMPT)}, "
-        f"outputs {_span(SHORT_OUTPUT)}) and {study.long_rate:.2f} prompts/s of {study.long_tokens} tokens "
-        f"(outputs {_span(LONG_OUTPUT)}); two servers have twice of both. Mean of {study.repeat} seeds, times "
-        "in ms; tokens/s: prompt + output, per server, all there at once.",
+        setting=f"{study.server}; {amount(study.short_rate)} short requests/s (prompts "
+        f"{_span(SHORT_PROMPT)}, outputs {_span(SHORT_OUTPUT)}) and {study.long_rate:.2f} prompts/s of "
+        f"{study.long_tokens} tokens (outputs {_span(LONG_OUTPUT)}); two servers have twice of both. "
+        f"Mean of {study.repeat} seeds, times in ms; tokens/s: prompt + output, per server, all there at once.",
         happens=[Table(_titles(), [_cells(row) for row in study.rows])],
         why=[_forms(study), _why(study)],
         answer=_answer(study),
@@ -68,12 +68,13 @@ def _form(one: Form) -> list[str]:
 def _why(study: LongPrompt) -> str:
     cause, usual = study.cause, study.rows[1]
     more = f"with {MORE_BLOCKS} times the KV blocks TTFT P99 of short requests is {seconds(cause.roomy_p99)}"
+    than = "not" if cause.is_memory else "against"
     verdict = "memory" if cause.is_memory else "scheduling, not memory"
     return (
         "A decode waits for the longest step: base + each n + prefill C, the last chunk reading the whole "
-        "prompt. A long prompt waits late + rate S^2 / (2 (1 - rate S)) + S. A prompt that runs takes all the "
-        f"budget that decodes leave, so whoever comes waits up to S. The cause is {verdict}: {more}, not "
-        f"{seconds(cause.usual_p99)}; KV is {share(usual.kv_peak.value)} full at most, "
+        "prompt. A long prompt waits late + rate S^2 / (2 (1 - rate S)) + S. A prompt that runs takes all "
+        "the budget that decodes leave, so whoever comes waits up to S. The cause is "
+        f"{verdict}: {more}, {than} {seconds(cause.usual_p99)}; KV is {share(usual.kv_peak.value)} full at most, "
         f"{usual.preemptions.value:.0f} preemptions."
     )
 
@@ -84,8 +85,8 @@ def _answer(study: LongPrompt) -> list[str]:
     first, split = study.rows[7], study.rows[-1]
     goal = "no budget keeps" if study.goal_budget is None else f"a budget of {study.goal_budget} keeps"
     return [
-        f"Chunks bound ITL, from {seconds(whole.short_itl_most.value)} to {seconds(small.short_itl_most.value)} "
-        f"({small.name}); {goal} {seconds(study.itl_goal)}. They do little for short TTFT: P99 "
+        f"Chunks bound ITL, from {seconds(whole.short_itl_most.value)} to "
+        f"{seconds(small.short_itl_most.value)} ({small.name}); {goal} {seconds(study.itl_goal)}. They do little for short TTFT: P99 "
         f"{seconds(whole.short_ttft_p99.value)} whole, {seconds(usual.short_ttft_p99.value)} ({usual.name}), "
         f"{seconds(small.short_ttft_p99.value)} ({small.name}).",
         f"{cut.name.capitalize()} does: {seconds(cut.short_ttft_p99.value)}, for "

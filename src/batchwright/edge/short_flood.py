@@ -213,11 +213,11 @@ def flood_of(requests: int, running: int, seed: int) -> Workload:
 
 def _rates(server: Server, running: int, load: Workload) -> dict[str, float]:
     limits = server.limits(PROMPT + CLAIMED_SHORT, seats=running)
-    costs: dict[str, CostModel] = {way: server.cost for way in WAYS} | {"alone": server.device}
     found = {}
     for way, is_overlapped in WAYS.items():
         policy = f"vllm(async_scheduling={'true' if is_overlapped else 'false'})"
-        found[way] = requests_per_second(serve(policy, load, costs[way], limits), *STEADY)
+        cost: CostModel = server.device if way == "alone" else server.cost
+        found[way] = requests_per_second(serve(policy, load, cost, limits), *STEADY)
     return found | {"lost": 1 - found["synchronous"] / found["alone"]}
 
 
@@ -266,8 +266,8 @@ def _why(study: ShortFlood) -> list[str]:
         "once, whoever runs.",
         f"The article: {1e3 * study.claimed_host:g} ms on a {1e3 * study.claimed_step:g} ms step, "
         f"{study.claimed_share:.0%}; simulated, steps last {share(study.claimed_longer)} longer, "
-        f"{share(1 - 1 / (1 + study.claimed_longer))} of the requests/s. The measured host takes that long at "
-        f"{study.claimed_running:.0f} running; a step here takes {seconds(low.step)} at least.",
+        f"{share(1 - 1 / (1 + study.claimed_longer))} of the requests/s. The measured host takes that long "
+        f"at {study.claimed_running:.0f} running; a step here takes {seconds(low.step)} at least.",
     ]
 
 
@@ -277,7 +277,8 @@ def _answer(study: ShortFlood) -> list[str]:
     return [
         f"Synchronous scheduling loses {share(worst.lost.value)} at {worst.running} running, "
         f"{amount(lost)} of {amount(worst.alone.value)} req/s; "
-        f"10 % or more {_from(study.crossing)}. The host is slower than the device {_from(study.host_bound)}.",
+        f"{LOSS:.0%} or more {_from(study.crossing)}. The host is slower than the device "
+        f"{_from(study.host_bound)}.",
         f"Asynchronous scheduling serves more {_from(study.worth)}, by "
         f"{share(worst.asynchronous.value / worst.synchronous.value - 1)} at {worst.running}; before that "
         f"what it hides is less than ends that are seen late, 1 / (E[o] + 1) = {share(1 / (MEAN + 1))}.",
