@@ -157,4 +157,8 @@ def _print(
 
     from batchwright.edge.answer import as_json
 
-    print(dumps(as_json(study, units), indent=2) if as_object else answer(study).text())
+    found = answer(study)
+    if as_object:
+        print(dumps({**as_json(study, units), "answer": list(found.answer)}, indent=2))
+    else:
+        print(found.text())

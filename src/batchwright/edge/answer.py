@@ -43,7 +43,7 @@ class Answer:
     setting: str
     happens: Sequence[Piece]
     why: Sequence[Piece]
-    answer: Sequence[Piece]
+    answer: Sequence[str]
 
     def text(self) -> str:
         """All of it, in lines of at most 100 characters."""

@@ -182,7 +182,7 @@ def long_prompt(
     progress = Progress(report, len(every) * repeat + 1)
     seeds = range(seed, seed + repeat)
     rows = tuple(_row(at, mix, way, seeds, progress) for way in every)
-    cause = _cause(at, mix, seed)
+    cause = cause_of(at, mix, seed)
     progress.step()
     return LongPrompt(
         server=str(at),
@@ -246,7 +246,7 @@ def _figures(found: Run) -> dict[str, float]:
     }
 
 
-def _cause(server: Server, mix: Mix, seed: int) -> Cause:
+def cause_of(server: Server, mix: Mix, seed: int) -> Cause:
     """Is it memory?  The same with more of it says so."""
     load, limits = mix.load(seed), server.limits(mix.longest)
     roomy = replace(limits, num_kv_blocks=MORE_BLOCKS * limits.blocks)

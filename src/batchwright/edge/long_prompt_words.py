@@ -16,7 +16,8 @@ def answer(study: LongPrompt) -> Answer:
         setting=f"{study.server}; {amount(study.short_rate)} short requests/s (prompts "
         f"{_span(SHORT_PROMPT)}, outputs {_span(SHORT_OUTPUT)}) and {study.long_rate:.2f} prompts/s of "
         f"{study.long_tokens} tokens (outputs {_span(LONG_OUTPUT)}); two servers have twice of both. "
-        f"Mean of {study.repeat} seeds, times in ms; tokens/s: prompt + output, per server, all there at once.",
+        f"Mean of {study.repeat} seeds, times in ms; tokens/s: prompt + output, per server, all there at "
+        "once.",
         happens=[Table(_titles(), [_cells(row) for row in study.rows])],
         why=[_forms(study), _why(study)],
         answer=_answer(study),
@@ -74,8 +75,8 @@ def _why(study: LongPrompt) -> str:
         "A decode waits for the longest step: base + each n + prefill C, the last chunk reading the whole "
         "prompt. A long prompt waits late + rate S^2 / (2 (1 - rate S)) + S. A prompt that runs takes all "
         "the budget that decodes leave, so whoever comes waits up to S. The cause is "
-        f"{verdict}: {more}, {than} {seconds(cause.usual_p99)}; KV is {share(usual.kv_peak.value)} full at most, "
-        f"{usual.preemptions.value:.0f} preemptions."
+        f"{verdict}: {more}, {than} {seconds(cause.usual_p99)}; KV is {share(usual.kv_peak.value)} full at "
+        f"most, {usual.preemptions.value:.0f} preemptions."
     )
 
 
@@ -86,7 +87,8 @@ def _answer(study: LongPrompt) -> list[str]:
     goal = "no budget keeps" if study.goal_budget is None else f"a budget of {study.goal_budget} keeps"
     return [
         f"Chunks bound ITL, from {seconds(whole.short_itl_most.value)} to "
-        f"{seconds(small.short_itl_most.value)} ({small.name}); {goal} {seconds(study.itl_goal)}. They do little for short TTFT: P99 "
+        f"{seconds(small.short_itl_most.value)} ({small.name}); {goal} {seconds(study.itl_goal)}. "
+        "They do little for short TTFT: P99 "
         f"{seconds(whole.short_ttft_p99.value)} whole, {seconds(usual.short_ttft_p99.value)} ({usual.name}), "
         f"{seconds(small.short_ttft_p99.value)} ({small.name}).",
         f"{cut.name.capitalize()} does: {seconds(cut.short_ttft_p99.value)}, for "

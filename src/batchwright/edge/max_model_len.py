@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a server starts with: `longest`, the greatest `max_model_len`; `refused`: what it says of one more.
+    """What a server starts with.  `longest`: the greatest `max_model_len`; `refused`: why one more is not.
 
     `at_model_len`: requests of the model's own greatest length that the KV cache holds.
     """

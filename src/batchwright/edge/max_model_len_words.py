@@ -15,9 +15,10 @@ def answer(study: MaxModelLen) -> Answer:
     """What happens, why, and what to do."""
     return Answer(
         title="max_model_len: what is set aside for the longest request",
-        setting=f"{study.server}, {count(study.kv_tokens)} KV tokens; {study.requests} requests at least, all at once, prompts "
-        f"{PROMPT[0]} to {PROMPT[1]}, outputs {OUTPUT[0]} to {OUTPUT[1]}, max_tokens {OUTPUT[1]}; mean of "
-        f"{study.repeat} seed{'s' if study.repeat > 1 else ''}. The model allows {study.model_len} tokens.",
+        setting=f"{study.server}, {count(study.kv_tokens)} KV tokens; {study.requests} requests at least, "
+        f"all at once, prompts {PROMPT[0]} to {PROMPT[1]}, outputs {OUTPUT[0]} to {OUTPUT[1]}, max_tokens "
+        f"{OUTPUT[1]}; mean of {study.repeat} seed{'s' if study.repeat > 1 else ''}. "
+        f"The model allows {study.model_len} tokens.",
         happens=[_rows(study), "", _starts(study)],
         why=[_why(study)],
         answer=_answer(study),
@@ -62,9 +63,9 @@ def _start(one: Start) -> list[str]:
 def _why(study: MaxModelLen) -> str:
     refused = study.starts[0]
     return (
-        "M tokens of KV hold c = M / (tokens of one) requests, which serve c / (E[o] t(c)) req/s. A request that "
-        f"is seen at a random step has written E[g] / E[o] = {resident_tokens():.0f} tokens; what it takes "
-        f"beside is waste. At start-up, tp {refused.tp}, max_model_len {refused.longest + 1}: "
+        "M tokens of KV hold c = M / (tokens of one) requests, which serve c / (E[o] t(c)) req/s. A request "
+        f"that is seen at a random step has written E[g] / E[o] = {resident_tokens():.0f} tokens; what it "
+        f"takes beside is waste. At start-up, tp {refused.tp}, max_model_len {refused.longest + 1}: "
         f'"{refused.refused}".'
     )
 
@@ -79,8 +80,9 @@ def _answer(study: MaxModelLen) -> list[str]:
         f"{amount(long.capacity.value)} to {amount(short.capacity.value)} req/s.",
         f"Where prompt + max_tokens is (tensorrt_llm) it buys nothing: {_both(reserves)} req/s. Clients' "
         f"max_tokens does: {share(reserves[0].waste.value)} of the KV is waste.",
-        f"Paged (vllm): {_both(paged)} req/s, {share(paged[0].waste.value)} waste. There it only has to pass the "
-        "start-up check, and bounds what one request can take; lower than the load needs, it refuses and cuts.",
+        f"Paged (vllm): {_both(paged)} req/s, {share(paged[0].waste.value)} waste. There it only has to pass "
+        "the start-up check, and bounds what one request can take; lower than the load needs, it refuses and "
+        "cuts.",
     ]
 
 

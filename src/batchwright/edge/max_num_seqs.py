@@ -2,10 +2,14 @@
 
     seats   c / (E[o] t(c))                  requests/s of c seats; t: seconds of their step
     KV      c* = M / (E[g] / E[o])           the most that M tokens of KV hold, of E[g] / E[o] tokens each
-    queue   0.99 n (1 / X - 1 / rate)        TTFT P99 of n requests that come faster than X
+    queue   0.99 n (1 / X - 1 / rate) - c (1 + cv^2) / (2 X)
+                                             TTFT P99 of n requests that come faster than X
+
+The last term is what the first c, who find free seats, spare the others: c seats that all begin at once have
+ended X t - c (1 - cv^2) / 2 requests at t (renewal theory), cv that of the outputs.
 
 From c* on memory bounds the batch, and a greater limit only preempts.
-Source: Little's law for seats and for memory (`theory.continuous`).
+Source: Little's law for seats and for memory (`theory.continuous`); Cox 1962.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from batchwright.errors import InputError, LimitError
 from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.run import Run
+from batchwright.theory.lengths import cv2, uniform
 from batchwright.workload import Workload
 
 LOAD: Final = 0.8  # of what the server does at most, by formula, if no rate is given
@@ -185,9 +190,11 @@ def seats_needed(server: Server, rate: float, wall: float) -> int | None:
     return high
 
 
-def queue_p99(requests: int, rate: float, capacity: float) -> float:
+def queue_p99(requests: int, rate: float, capacity: float, seats: float, cv2: float) -> float:
     """TTFT P99 where requests come faster than they are served; nan where they do not."""
-    return 0.99 * requests * (1 / capacity - 1 / rate) if rate > CALM * capacity else nan
+    if rate <= CALM * capacity:
+        return nan
+    return max(0.99 * requests * (1 / capacity - 1 / rate) - seats * (1 + cv2) / (2 * capacity), 0.0)
 
 
 # --- the simulator ----------------------------------------------------------------------
@@ -199,18 +206,18 @@ def _row(server: Server, seats: int, requests: int, rate: float, seeds: range, p
     for seed in seeds:
         load = load_of(requests, rate, seed)
         many = load_of(max(requests, round(ROUNDS * running)), rate, seed)
-        found.append(_capacity(server, many, seats) | _at_rate(server, "vllm", load, seats))
+        found.append(full(server, many, seats) | _at_rate(server, "vllm", load, seats))
     progress.step()
     form = capacity(server, running)
     return Row(
         max_num_seqs=seats,
         capacity_form=form,
-        ttft_p99_form=queue_p99(requests, rate, form),
+        ttft_p99_form=queue_p99(requests, rate, form, running, cv2(uniform(*OUTPUT))),
         **estimates(found),
     )
 
 
-def _capacity(server: Server, load: Workload, seats: int) -> dict[str, float]:
+def full(server: Server, load: Workload, seats: int) -> dict[str, float]:
     """What it does at most, while seats are full."""
     run = serve("vllm", at_once(load), server.cost, _limits(server, seats))
     state = run.state()
@@ -258,13 +265,13 @@ def _fleets(
     """So many times the GPUs at as many times the rate: one server, and replicas."""
     for many in manys:
         loads = [load_of(requests * many, rate * many, seed) for seed in seeds]
-        yield _fleet(Server(server.gpu, server.model, server.tp * many), 1, loads, rate * many)
+        yield fleet(Server(server.gpu, server.model, server.tp * many), 1, loads, rate * many)
         if many > 1:
-            yield _fleet(server, many, loads, rate * many)
+            yield fleet(server, many, loads, rate * many)
         progress.step()
 
 
-def _fleet(server: Server, servers: int, loads: list[Workload], rate: float) -> Fleet:
+def fleet(server: Server, servers: int, loads: list[Workload], rate: float) -> Fleet:
     try:
         kv_tokens, figures = _together(server, servers, loads)
     except LimitError as error:
@@ -287,7 +294,7 @@ def _together(server: Server, servers: int, loads: list[Workload]) -> tuple[int,
     seats = server.usual[0]
     kv_tokens = _kv_tokens(server, seats)
     policy = "vllm" if servers == 1 else f"replicas(n={servers}, policy=vllm, router=least_loaded)"
-    full = load_of(round(ROUNDS * min(seats, kv_tokens / resident_tokens())), 1.0, loads[0].seed)
-    most = servers * _capacity(server, full, seats)["capacity"]
+    many = load_of(round(ROUNDS * min(seats, kv_tokens / resident_tokens())), 1.0, loads[0].seed)
+    most = servers * full(server, many, seats)["capacity"]
     found = estimates([_at_rate(server, policy, load, seats) | {"capacity": most} for load in loads])
     return servers * kv_tokens, {name: found[name] for name in FIGURES}

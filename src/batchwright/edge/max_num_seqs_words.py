@@ -69,9 +69,9 @@ def _fleet(one: Fleet) -> list[str]:
 def _why(study: MaxNumSeqs) -> str:
     return (
         "c seats serve c / (E[o] t(c)) req/s at most. Where more come, the queue grows without end: of n "
-        "requests TTFT P99 is 0.99 n (1 / X - 1 / rate). A running request holds E[g] / E[o] = "
-        f"{resident_tokens():.0f} tokens of KV, so {count(study.kv_tokens)} tokens hold {study.wall:.0f}: from "
-        "there on memory bounds the batch, and a greater limit only preempts."
+        "requests TTFT P99 is 0.99 n (1 / X - 1 / rate) - c (1 + cv^2) / (2 X). A running request holds E[g] / E[o] = "
+        f"{resident_tokens():.0f} tokens of KV, so {count(study.kv_tokens)} tokens hold {study.wall:.0f}: "
+        "from there on memory bounds the batch, and a greater limit only preempts."
     )
 
 
@@ -85,9 +85,9 @@ def _limit(study: MaxNumSeqs) -> str:
     if needed is None:
         return f"No limit is enough for {amount(study.rate)} req/s: lower the rate or add GPUs."
     return (
-        f"{amount(study.rate)} req/s need {needed} seats. Fewer make a queue: at {first.max_num_seqs} TTFT P99 is "
-        f"{seconds(first.ttft_p99.value)}, with {first.waiting.value:.0f} waiting at the end; more change nothing, "
-        "as nobody waits for a seat."
+        f"{amount(study.rate)} req/s need {needed} seats. Fewer make a queue: at {first.max_num_seqs} "
+        f"TTFT P99 is {seconds(first.ttft_p99.value)}, with {first.waiting.value:.0f} waiting at the end; "
+        "more change nothing, as nobody waits for a seat."
     )
 
 
@@ -98,9 +98,9 @@ def _wall(study: MaxNumSeqs) -> str:
     row = beyond[-1]
     best = max(study.rows, key=lambda one: one.capacity.value)
     return (
-        f"Over {study.wall:.0f} the limit is fiction: at {row.max_num_seqs} the batch is {row.batch.value:.0f} at "
-        f"most, {row.preempted_full.value:.2f} preemptions per request, {amount(row.capacity.value)} req/s "
-        f"against {amount(best.capacity.value)} at {best.max_num_seqs}."
+        f"Over {study.wall:.0f} the limit is fiction: at {row.max_num_seqs} the batch is "
+        f"{row.batch.value:.0f} at most, {row.preempted_full.value:.2f} preemptions per request, "
+        f"{amount(row.capacity.value)} req/s against {amount(best.capacity.value)} at {best.max_num_seqs}."
     )
 
 
