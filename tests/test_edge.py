@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batchwright import Hosted, Limits, Linear, Workload, compare
+from batchwright import Hosted, Limits, Linear, Workload
 from batchwright.article import claims
 from batchwright.cli import main
 from batchwright.cost import Constant
@@ -21,9 +21,7 @@ from batchwright.edge import (
     long_prompt,
     long_prompt_words,
     max_model_len,
-    max_model_len_words,
     max_num_seqs,
-    max_num_seqs_words,
     seats,
     short_flood,
 )
@@ -32,7 +30,6 @@ from batchwright.edge.serve import serve
 from batchwright.edge.server import Server
 from batchwright.edge.steps import binomial_mean, with_chunk, with_prompts
 from batchwright.errors import InputError, LimitError
-from batchwright.step import Step
 
 pytestmark = pytest.mark.pure
 ROOT = Path(__file__).resolve().parent.parent
@@ -257,7 +254,7 @@ def test_under_the_rate_the_queue_grows_as_the_formula_says(queue: max_num_seqs.
 
 
 def test_the_formula_of_the_queue_is_that_of_seats_that_begin_together() -> None:
-    """Two seats of 2 s for all, a request each 0.5 s: request i of 200, from 0, starts at floor(i / 2) 2 s."""
+    """Two seats, 2 s for all, a request each 0.5 s: request i of 200, from 0, starts at 2 floor(i / 2)."""
     waits = [2.0 * (i // 2) - 0.5 * i for i in range(200)]
     found = max_num_seqs.queue_p99(200, 2.0, 1.0, seats=2, cv2=0.0)
     assert found == pytest.approx(np.percentile(waits, 99), abs=1.0) and found > 90
