@@ -55,8 +55,8 @@ def token_ends(run: Run) -> dict[int, list[float]]:
 def test_tokens_gaps_and_columns_are_those_of_the_steps_written_out(seed: int) -> None:
     run = run_of(seed)
     check_columns(run)
-    check_gaps(run, run._stretch)
-    check_slots(run, run._stretch)
+    check_gaps(run, run.stretch)
+    check_slots(run, run.stretch)
     check_phases(run)
     expected = token_ends(run)
     assert [times.tolist() for times in token_times(run)] == list(expected.values())
