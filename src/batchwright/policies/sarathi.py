@@ -25,13 +25,13 @@ and for the turns `simple_chunking_scheduler.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError
-from batchwright.policies.about import About
+from batchwright.policies.about import About, described
 from batchwright.policies.check import check_bool, check_count, usual
 from batchwright.policies.kv import watermark
 from batchwright.policies.victim import preempt_newest
@@ -44,6 +44,7 @@ SCHEDULE: Final = ("low_chunk_size", "high_chunk_size", "chunk_schedule_max_toke
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
+@described
 class Sarathi:
     """Sarathi-Serve's scheduler under its own flags; lengths in tokens.
 
@@ -54,7 +55,7 @@ class Sarathi:
     Raises InputError on a value that cannot be.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="Sarathi-Serve",
         order="first come",
         first="decodes, then chunks of running prompts, then of new ones, in one token budget",

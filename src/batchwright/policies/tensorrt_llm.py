@@ -27,13 +27,13 @@ Source: TensorRT-LLM 1.3, `capacityScheduler.cpp`, `microBatchScheduler.cpp`, `k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import LimitError
-from batchwright.policies.about import About
+from batchwright.policies.about import About, described
 from batchwright.policies.check import check_bool, check_choice, check_count, usual
 from batchwright.policies.kv import blocks_to_take, whole_length
 from batchwright.policies.victim import preempt_newest
@@ -51,6 +51,7 @@ NO_KEY: Final = -1
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
+@described
 class TensorrtLlm:
     """TensorRT-LLM's schedulers under its own flags.
 
@@ -61,7 +62,7 @@ class TensorrtLlm:
     Raises InputError on a value that cannot be.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="TensorRT-LLM 1.3, in-flight batching",
         order="first come; a request waits a step for a prefix that another one computes",
         first="generations, then contexts, in one token budget",

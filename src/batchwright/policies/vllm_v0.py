@@ -18,13 +18,12 @@ same rules in sarathi-serve's `vllm_scheduler.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import LimitError
-from batchwright.policies.about import About
+from batchwright.policies.about import About, described
 from batchwright.policies.check import check_count
 from batchwright.policies.kv import watermark
 from batchwright.policies.victim import preempt_newest
@@ -33,6 +32,7 @@ from batchwright.request import Request
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
+@described
 class VllmV0:
     """vLLM's V0 scheduler under its own flags.
 
@@ -44,7 +44,7 @@ class VllmV0:
     Raises InputError on a value that cannot be.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="vLLM V0, as of 0.6",
         order="first come",
         first="whole prompts alone, as soon as one can be admitted; else decodes",
