@@ -150,7 +150,7 @@ WRONG = {
     "static@": "is not of the form",
     "vlm": "unknown policy 'vlm'; did you mean 'vllm'?",
     "statics(3)": "unknown policy 'statics'; did you mean 'static'?",
-    "qqq": "unknown policy 'qqq'; known: continuous, dynamic, orca, static, vllm",
+    "qqq": f"unknown policy 'qqq'; known: {', '.join(sorted(POLICIES))}",
     "static@2": "policy 'static' has no versions; write static",
     "orca@1(3)": "policy 'orca' has no versions; write orca(3)",
     "static(batchsize=3)": "policy 'static' has no flag 'batchsize'; did you mean 'batch_size'?",

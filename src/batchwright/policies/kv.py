@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batchwright.batch import Batch
-from batchwright.request import Request
+from batchwright.request import DECODING, Request
 
 
 def whole_length(r: Request) -> int:
@@ -22,3 +22,8 @@ def admit_whole(b: Batch, r: Request, tokens: int) -> None:
     Prompts are computed in full: these engines have no prefix cache.
     """
     b.admit(r, r.prompt, reserve=tokens)
+
+
+def sampled(b: Batch, r: Request) -> int:
+    """Tokens that `r` has sampled so far, also while it decodes."""
+    return b.clock + r.shift - r.prompt + 1 if r.state == DECODING else r.generated

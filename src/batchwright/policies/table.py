@@ -10,6 +10,7 @@ from typing import Any, Final
 from batchwright.errors import InputError
 from batchwright.policies.dynamic import Dynamic
 from batchwright.policies.orca import Orca
+from batchwright.policies.sglang import Sglang
 from batchwright.policies.static import Static
 from batchwright.policies.text import read, split
 from batchwright.policies.vllm import Vllm
@@ -20,6 +21,7 @@ POLICIES: Final[dict[str, type]] = {
     "orca": Orca,
     "vllm": Vllm,
     "continuous": Vllm,
+    "sglang": Sglang,
 }
 
 
