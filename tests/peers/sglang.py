@@ -113,6 +113,7 @@ class SglangReference(VllmReference):
         self.least = self.start * 0.14
         self.ratio, self.decayed = self.start, 0
         self.is_full = False
+        self.has_gone = False
         self.members: list[Row] = []  # those that ran after the last step was planned
         self.tick = -1
         self.prefilled: list[tuple[int, int]] = []  # step and prompt tokens of every prefill step
@@ -140,10 +141,11 @@ class SglangReference(VllmReference):
             self.ratio, self.decayed, self.is_full = self.start, 0, False
         if has_gone and was_prefill:
             self.is_full = False
+        self.has_gone = bool(self.running) and (self.has_gone or (has_gone and not was_prefill))
         self.prefill(plan)
         if not plan.parts:
-            if has_gone:
-                self.is_full = False
+            self.is_full = self.is_full and not self.has_gone  # only now they are taken out
+            self.has_gone = False
             self.decode(plan)
         self.members = list(self.running)
         return plan
@@ -220,7 +222,7 @@ class SglangReference(VllmReference):
         tokens = missing
         if self.ceil(missing) > self.chunk:
             tokens = self.chunk // self.block_size * self.block_size
-            if tokens == 0 or any(done < other.known - other.computed for other, done in self.planned):
+            if tokens < 1 or any(done < other.known - other.computed for other, done in self.planned):
                 return False
         if self.flags.chunked_prefill_size < 0 and self.planned and self.ceil(missing) >= self.input:
             return False

@@ -162,42 +162,49 @@ class SglangRun:
         self.ratio = Ratio(flags.schedule_conservativeness)
         self.delayer = flags.delayer()
         self.greatest = 0  # tokens that one request may still have needed when it joined
-        self.is_full = False  # did somebody find no room, and has nobody left since?
-        self.seated = 0  # requests that had a seat when it became full
-        self.empties = -1  # the step at which it is full no longer, since somebody has left; -1: nobody has
+        self.is_full = False  # did somebody find no room, and has nobody been taken out since?
+        self.has_gone = False  # has somebody left who has not been taken out?
+        self.empties = -1  # the step before which somebody was taken out; -1: nobody was
+        self.asked = -1  # the last step that was planned,
+        self.before = 0  # requests that had a seat when the one before it was planned,
+        self.seated = 0  # and when it was itself
         self.prefilled = -2  # the last prefill step
 
     def __call__(self, b: Batch) -> None:
         if b.edits > 0:
             return
-        if not b.running:
-            self.ratio.reset(b.clock)
-            self.is_full = False
-        elif self.is_full:
-            self.look(b)
+        self.look(b)
         if b.prefilling or (b.num_waiting > 0 and not self.is_full):
             self.prefill(b)
         if not b.chunks and b.decode_blocks() > b.blocks.free:
             self.retract(b)
-
-    # --- is the batch full? -----------------------------------------------------
-
-    def fill_up(self, b: Batch) -> None:
-        """Nobody joins until somebody has left."""
-        self.is_full = True
+        if not b.chunks and self.has_gone:
+            self.take_out(b)
         self.seated = len(b.running)
-        self.empties = -1
 
     def look(self, b: Batch) -> None:
-        """Has somebody left the full batch?"""
-        if len(b.running) == self.seated:
-            return
-        if self.prefilled == b.tick_count - 1 or 0 <= self.empties <= b.tick_count:
+        """Is the batch full, and has somebody left it?"""
+        if b.tick_count != self.asked:
+            self.asked = b.tick_count
+            self.before = self.seated
+        if not b.running:
+            self.ratio.reset(b.clock)
+        if not b.running or 0 <= self.empties <= b.tick_count:
             self.is_full = False
-        elif self.empties < 0:
-            self.empties = b.tick_count + 1
-            if b.num_waiting > 0:
-                b.wake_after(1)
+            self.empties = -1
+        if not b.running:
+            self.has_gone = False
+        elif len(b.running) < self.before and self.prefilled == b.tick_count - 1:
+            self.is_full = False
+        elif len(b.running) < self.before:
+            self.has_gone = True
+
+    def take_out(self, b: Batch) -> None:
+        """A decode step begins, so those who have left are taken out, after prompts have been looked for."""
+        self.has_gone = False
+        self.empties = b.tick_count + 1
+        if self.is_full and b.num_waiting > 0:
+            b.wake_after(1)
 
     # --- prefill steps ----------------------------------------------------------
 
@@ -207,7 +214,7 @@ class SglangRun:
         beside = decodes if self.is_mixed else 0
         left = Left(self.input - beside, self.chunk - beside)
         if decodes >= self.seats:
-            self.fill_up(b)
+            self.is_full = True
             return
         if left.chunk < (1 if b.prefilling else self.page):
             return
@@ -261,7 +268,7 @@ class SglangRun:
         joined = 0
         while b.num_waiting > 0 and len(b.chunks) < self.most:
             if len(b.running) >= self.seats:
-                self.fill_up(b)
+                self.is_full = True
                 return
             r = line[joined] if line else b.waiting.first()
             if not self.admit(b, r, left):
@@ -274,7 +281,7 @@ class SglangRun:
         missing = r.prompt + r.generated - len(hit) * self.page
         need = missing + to_come(r) + self.page * (1 + sum([block.users == 0 for block in hit]))
         if b.running and not self.affords(b, need, left):
-            self.fill_up(b)
+            self.is_full = True
             return False
         tokens = self.share(b, missing, left)
         if tokens < 1:
