@@ -343,9 +343,7 @@ class SglangRun:
     def promised(self, b: Batch, left: Left) -> float:
         """Tokens for which room is kept, for those who decode."""
         if left.promised < 0:
-            tokens = [
-                min(r.max_tokens - sampled(b, r), CLIP) for r in b.running if r.state != PREFILLING
-            ]
+            tokens = [min(r.max_tokens - sampled(b, r), CLIP) for r in b.running if r.state != PREFILLING]
             left.promised = self.ratio.at(b.clock) * sum(tokens)
         return left.promised
 
