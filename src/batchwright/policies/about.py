@@ -10,7 +10,9 @@ from batchwright.config import ordinary
 @ordinary
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """A few words each.
+    """A few words each, in a policy's attribute `about`.
+
+    It has no annotation there: mypyc drops ClassVar, and a compiled policy would take it for a flag.
 
     engine    what it stands for, with the version that its rules were read from
     order     of the waiting

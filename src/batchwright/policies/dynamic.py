@@ -19,7 +19,6 @@ Source: Triton Inference Server, `dynamic_batch_scheduler.cc` (`max_queue_delay`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -40,7 +39,7 @@ class Dynamic:
     Raises InputError on a value that cannot be.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="Triton Inference Server's dynamic batcher",
         order="first come",
         first="all prompts of a batch, then its decodes",

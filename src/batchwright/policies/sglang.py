@@ -27,7 +27,7 @@ Source: SGLang 0.5 (2026) and 0.4, `managers/schedule_policy.py`, `scheduler.py`
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -75,7 +75,7 @@ class Sglang:
     Raises InputError on an unknown version, a bad value, or flags that the engine does not take together.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="SGLang 0.5; 0.4 with its default order",
         order="first come, priority, or by cached prefix, length, chance",
         first="prompts that can join, in a step of their own; mixed: beside the decodes",

@@ -12,7 +12,7 @@ Orca (Yu et al., OSDI 2022), section 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import PAD, STAY, Batch
 from batchwright.config import ordinary
@@ -35,7 +35,7 @@ class Static:
     Raises InputError on a value that cannot be.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="FasterTransformer, Hugging Face generate",
         order="first come",
         first="all prompts of a batch, then its decodes",

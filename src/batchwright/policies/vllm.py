@@ -16,7 +16,7 @@ connectors, pipeline and data parallelism.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -59,7 +59,7 @@ class Vllm:
     Raises InputError on an unknown version, a flag that the version lacks, or a bad value.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="vLLM V1, 0.32 and 0.19",
         order="first come, or priority",
         first="those that run, in admission order, then new prompts, in one token budget",
