@@ -15,8 +15,9 @@ from batchwright.cost import Constant
 from batchwright.errors import InputError, LimitError
 from batchwright.limits import Limits
 from batchwright.policies import policy
-from batchwright.policies.sglang import Ratio, Sglang, SglangRun
+from batchwright.policies.sglang import Sglang, SglangRun
 from batchwright.policies.sglang_order import Past
+from batchwright.policies.sglang_state import Ratio
 from batchwright.request import Request
 from batchwright.simulator import Simulator
 from test_schedules import NO_CACHE, Load, ends, finished, load, scheduled, served, walk, walked

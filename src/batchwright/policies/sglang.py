@@ -38,6 +38,7 @@ from batchwright.policies.check import check_bool, check_choice, check_count, ch
 from batchwright.policies.kv import sampled
 from batchwright.policies.sglang_delayer import Delayer
 from batchwright.policies.sglang_order import AWARE, KNOWN, NEWER_ORDERS, ORDERS, SMALL_ONLY, Past, queue_key
+from batchwright.policies.sglang_state import Full, Left, Ratio
 from batchwright.policies.victim import by_outputs
 from batchwright.request import PREFILLING, Block, Request
 
@@ -46,9 +47,6 @@ CLIP: Final = 4096  # tokens to come that are counted of one request
 NO_CHUNKS: Final = -1
 UNCUT: Final = 1 << 40  # tokens
 SHORT_QUEUE: Final = 128  # requests; in a longer one the costly orders are not computed
-START_RATIO: Final = 0.7
-LEAST_RATIO: Final = 0.14  # of the one at the start
-DECAY_STEPS: Final = 600
 STEPS_AHEAD: Final = 20  # tokens that each may gain after a retraction
 LONGEST_DELAY: Final = 5000.0  # milliseconds
 NEWER: Final = {  # flags that 0.4 lacks
@@ -162,49 +160,19 @@ class SglangRun:
         self.ratio = Ratio(flags.schedule_conservativeness)
         self.delayer = flags.delayer()
         self.greatest = 0  # tokens that one request may still have needed when it joined
-        self.is_full = False  # did somebody find no room, and has nobody been taken out since?
-        self.has_gone = False  # has somebody left who has not been taken out?
-        self.empties = -1  # the step before which somebody was taken out; -1: nobody was
-        self.asked = -1  # the last step that was planned,
-        self.before = 0  # requests that had a seat when the one before it was planned,
-        self.seated = 0  # and when it was itself
-        self.prefilled = -2  # the last prefill step
+        self.full = Full()
 
     def __call__(self, b: Batch) -> None:
         if b.edits > 0:
             return
-        self.look(b)
-        if b.prefilling or (b.num_waiting > 0 and not self.is_full):
+        if not b.running:
+            self.ratio.reset(b.clock)
+        self.full.look(b)
+        if b.prefilling or (b.num_waiting > 0 and not self.full.is_full):
             self.prefill(b)
         if not b.chunks and b.decode_blocks() > b.blocks.free:
             self.retract(b)
-        if not b.chunks and self.has_gone:
-            self.take_out(b)
-        self.seated = len(b.running)
-
-    def look(self, b: Batch) -> None:
-        """Is the batch full, and has somebody left it?"""
-        if b.tick_count != self.asked:
-            self.asked = b.tick_count
-            self.before = self.seated
-        if not b.running:
-            self.ratio.reset(b.clock)
-        if not b.running or 0 <= self.empties <= b.tick_count:
-            self.is_full = False
-            self.empties = -1
-        if not b.running:
-            self.has_gone = False
-        elif len(b.running) < self.before and self.prefilled == b.tick_count - 1:
-            self.is_full = False
-        elif len(b.running) < self.before:
-            self.has_gone = True
-
-    def take_out(self, b: Batch) -> None:
-        """A decode step begins, so those who have left are taken out, after prompts have been looked for."""
-        self.has_gone = False
-        self.empties = b.tick_count + 1
-        if self.is_full and b.num_waiting > 0:
-            b.wake_after(1)
+        self.full.planned(b)
 
     # --- prefill steps ----------------------------------------------------------
 
@@ -214,7 +182,7 @@ class SglangRun:
         beside = decodes if self.is_mixed else 0
         left = Left(self.input - beside, self.chunk - beside)
         if decodes >= self.seats:
-            self.is_full = True
+            self.full.is_full = True
             return
         if left.chunk < (1 if b.prefilling else self.page):
             return
@@ -226,14 +194,13 @@ class SglangRun:
         if b.prefilling and not self.go_on(b, left):
             return
         if b.num_waiting > 0 and (self.delayer is None or not self.delayer.holds(b, decodes, self.seats)):
-            self.is_full = False
+            self.full.is_full = False
             self.admit_waiting(b, line, left)
         if b.chunks:
             self.start(b, beside)
 
     def start(self, b: Batch, beside: int) -> None:
         """The prefill step is planned, with so many requests beside it."""
-        self.prefilled = b.tick_count
         if self.order == "hrrn":
             self.past.note(b.tick_count, sum([r.planned for r in b.chunks]))
         if self.delayer is not None:
@@ -268,7 +235,7 @@ class SglangRun:
         joined = 0
         while b.num_waiting > 0 and len(b.chunks) < self.most:
             if len(b.running) >= self.seats:
-                self.is_full = True
+                self.full.is_full = True
                 return
             r = line[joined] if line else b.waiting.first()
             if not self.admit(b, r, left):
@@ -281,7 +248,7 @@ class SglangRun:
         missing = r.prompt + r.generated - len(hit) * self.page
         need = missing + to_come(r) + self.page * (1 + sum([block.users == 0 for block in hit]))
         if b.running and not self.affords(b, need, left):
-            self.is_full = True
+            self.full.is_full = True
             return False
         tokens = self.share(b, missing, left)
         if tokens < 1:
@@ -357,48 +324,7 @@ class SglangRun:
             self.ratio.jump(min(done / (sum([r.max_tokens for r in rows]) + 1), 1.0), b.clock)
         else:
             self.ratio.skip()
-        self.is_full = False
-
-
-class Left:
-    """What is left to one prefill step."""
-
-    def __init__(self, input: int, chunk: int) -> None:
-        self.input = input  # tokens of max_prefill_tokens
-        self.chunk = chunk  # tokens of chunked_prefill_size
-        self.granted = 0  # tokens that those who join may sample
-        self.promised = -1.0  # tokens kept for those who decode; below 0: not yet summed
-        self.is_cut = False  # does this step leave a prompt incomplete?
-        self.fresh: set[Block] = set()  # shared blocks that it computes
-
-
-class Ratio:
-    """`new_token_ratio`: for which share of the tokens to come room is kept; it falls as decodes run."""
-
-    def __init__(self, conservativeness: float) -> None:
-        self.start = min(START_RATIO * conservativeness, 1.0)
-        self.least = self.start * LEAST_RATIO
-        self.decay = (self.start - self.least) / DECAY_STEPS
-        self.value = self.start
-        self.since = 0  # on the decode clock
-
-    def at(self, clock: int) -> float:
-        steps = clock - self.since
-        return self.value if steps <= 0 else max(self.value - steps * self.decay, self.least)
-
-    def reset(self, clock: int) -> None:
-        """Nobody runs."""
-        self.value = self.start
-        self.since = clock
-
-    def jump(self, value: float, clock: int) -> None:
-        """The coming step has retracted somebody: it does not count."""
-        self.value = value
-        self.since = clock + 1
-
-    def skip(self) -> None:
-        """The coming step does not count: its decodes, if there are any, run beside prompts."""
-        self.since += 1
+        self.full.is_full = False
 
 
 def to_come(r: Request) -> int:
