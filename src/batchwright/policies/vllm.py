@@ -22,7 +22,7 @@ from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError, LimitError
-from batchwright.policies.about import About
+from batchwright.policies.about import About, described
 from batchwright.policies.check import check_bool, check_choice, check_count, check_number
 from batchwright.policies.order import by_priority
 from batchwright.policies.victim import least_urgent
@@ -48,6 +48,7 @@ POLICIES: Final = ("fcfs", "priority")
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
+@described
 class Vllm:
     """vLLM's scheduler under its own flags and defaults.
 
