@@ -17,11 +17,12 @@ from setuptools import Extension, setup
 CORE = (
     "request", "step", "arrivals", "blocks", "waiting", "log", "host_memory", "movers", "refusals",
     "batch", "swapping", "handover", "cost", "driver", "simulator",
+    "cluster/events", "cluster/replica", "cluster/routers", "cluster/cluster",
     "engines/sequence", "engines/work", "engines/numbered", "engines/live",
 )  # fmt: skip  (and policies/)
 # Not compiled: errors, which users may subclass (an interpreted class cannot inherit from
-# a compiled one); contract, whose runtime-checkable protocols mypyc cannot make; limits, link and
-# config, which are read once a run.
+# a compiled one); contract and that of cluster, whose runtime-checkable protocols mypyc cannot
+# make; limits, link and config, which are read once a run.
 
 SAME_BITS = ["-ffp-contract=off", "-Wno-error"]  # no fused multiply-add: compiled == interpreted
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from math import inf
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,6 +21,7 @@ from batchwright.policies import Dynamic, Orca, Static, Vllm
 from batchwright.request import CANCELLED, FINISHED
 from strategies import for_every_seed, limits_of, requests_of
 from test_closed_loop import LINEAR, Clients, closed_workload, linked, recorded, roots, times
+from test_modes import IS_COMPILED, ROOT, python
 from test_properties import assert_over, drawn, policy_of, real_valued
 
 Load = dict[str, Any]
@@ -35,14 +39,18 @@ def router_of(name: str, seed: int) -> Any:
     if name == "power_of_two":
         return PowerOfTwo(choices=random.choice([2, 3]), measure=random.choice(["requests", "tokens"]))
     if name == "prefix_aware":
-        return PrefixAware(cache_threshold=random.choice([0.0, 0.3]), balance_abs_threshold=random.choice([0, 4]))
+        return PrefixAware(
+            cache_threshold=random.choice([0.0, 0.3]), balance_abs_threshold=random.choice([0, 4])
+        )
     return ROUTERS[name]()
 
 
 def cluster_of(load: Load, count: int, router: Any, name: str, **options: Any) -> Cluster:
     """`count` replicas alike, each under a policy called `name`."""
     limits = limits_of(load["config"])
-    return Cluster([Simulator(policy_of(name, load)[0], ODD, limits, **options) for _ in range(count)], router)
+    return Cluster(
+        [Simulator(policy_of(name, load)[0], ODD, limits, **options) for _ in range(count)], router
+    )
 
 
 def served(load: Load, count: int, router: Any, name: str, **options: Any) -> tuple[Cluster, list[Request]]:
@@ -97,7 +105,7 @@ def test_the_central_queue_of_one_replica_takes_the_times_of_its_simulator(polic
 @for_every_seed(20)
 def test_a_replica_of_a_round_robin_is_a_simulator_with_its_share(seed: int) -> None:
     load = real_valued(seed)
-    cluster, found = served(load, 3, RoundRobin(), "vllm")
+    _, found = served(load, 3, RoundRobin(), "vllm")
     for index in range(3):
         share = requests_of(load)[index::3]
         Simulator(policy_of("vllm", load)[0], ODD, limits_of(load["config"])).run(share)
@@ -234,6 +242,21 @@ def test_what_is_yet_to_be_decoded_does_not_change_where_requests_go(seed: int) 
         assert [before[id] for id in same] == [after[id] for id in same]
 
 
+@pytest.mark.skipif(not IS_COMPILED, reason="the core is interpreted: there is no other to compare with")
+def test_compiled_clusters_give_the_bits_of_interpreted_ones() -> None:
+    assert python(str(Path(__file__)), PYTHONPATH=str(ROOT / "src")).split() == [digest()]
+
+
+def digest() -> str:
+    """Of many runs, with costs whose sums are not exact."""
+    found = sha256()
+    for seed in range(40):
+        for router in ROUTERS:
+            cluster, requests = served(both(seed), 3, router_of(router, seed), "vllm")
+            found.update(repr((times(requests), where(cluster), cluster.arrived)).encode())
+    return found.hexdigest()
+
+
 # --- by hand ------------------------------------------------------------------------------------
 
 
@@ -331,8 +354,6 @@ def test_clients_who_wait_for_each_other_are_served_by_batches_that_are_not_full
 
 def prefixed(id: int, arrival: float, group: int, output: int = 2) -> Request:
     """64 tokens, 48 of which start as all of its group do."""
-    from array import array
-
     return Request(id, arrival, 64, output, prefix=array("q", range(100 * group, 100 * group + 3)))
 
 
@@ -457,3 +478,7 @@ def test_a_long_load_does_not_wait_in_memory_for_the_end() -> None:
     assert most < 5
     cluster.advance()
     assert cluster.now == 3000.25
+
+
+if __name__ == "__main__":
+    print(digest())

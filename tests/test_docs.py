@@ -227,11 +227,11 @@ def test_every_row_of_the_table_is_defined(folder: Path) -> None:
 
 
 def test_every_key_of_the_json_is_documented(folder: Path) -> None:
-    flags = "--requests 20 --policies vllm,orca --slo ttft=1s --window-report 1m --json"
+    flags = "--requests 20 --policies 'replicas(n=2),orca' --slo ttft=1s --window-report 1m --json"
     printed = Shell(folder).run(f"batchwright compare chat {flags}")
     assert printed is not None
     found = json.loads(printed)
-    found["policies"] = {"NAME": found["policies"].pop("vllm")}
+    found["policies"] = {"NAME": found["policies"].pop("replicas(n=2)")}
     page = read("json.md").partition("## Other commands")[0]
     assert set(paths(found)) == set(first_cells(page))
 

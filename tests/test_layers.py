@@ -63,7 +63,7 @@ LAYERS: dict[str, set[str]] = {
 CORE = {
     "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "link",
     "host_memory", "movers", "refusals", "batch", "swapping", "handover", "contract", "policies", "cost",
-    "host_link", "driver", "simulator",
+    "host_link", "driver", "simulator", "cluster",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [

@@ -20,6 +20,8 @@ from batchwright.columns_file import read_columns
 from batchwright.errors import BatchwrightError, InputError, LimitError
 from batchwright.run import ReplicatedRun
 from batchwright.run.ticks import token_times
+from batchwright.scenario.keys import Scenario
+from batchwright.scenario.live import prepare_live
 from batchwright.workload import Workload
 from strategies import for_every_seed
 
@@ -52,7 +54,9 @@ def replicated(run: bw.Run) -> ReplicatedRun:
 
 
 def test_a_text_names_policy_and_router_with_their_flags() -> None:
-    found = server("replicas(n=2, policy=vllm@0.19(max-num-seqs=64), router=power_of_two(seed=3, measure=tokens))")
+    found = server(
+        "replicas(n=2, policy=vllm@0.19(max-num-seqs=64), router=power_of_two(seed=3, measure=tokens))"
+    )
     assert found == bw.replicas(
         n=2, policy=bw.vllm(version="0.19", max_num_seqs=64), router=PowerOfTwo(seed=3, measure="tokens")
     )
@@ -96,7 +100,10 @@ def test_every_router_has_its_name_in_the_table(name: str) -> None:
         ("replicas(n=2, router=middle)", "unknown router 'middle'; known: central, least_loaded"),
         ("replicas(n=2, router=random(seed=-1))", "random: seed is -1"),
         ("replicas(n=2, router=power_of_two(choices=1))", "choices is 1"),
-        ("replicas(n=2, router=power_of_two(measure=time))", "measure 'time' is not known; known: requests, tokens"),
+        (
+            "replicas(n=2, router=power_of_two(measure=time))",
+            "measure 'time' is not known; known: requests, tokens",
+        ),
         ("replicas(n=2, router=prefix_aware(cache_threshold=2))", "cache_threshold is 2"),
         ("replicas(n=2, router=prefix_aware(balance_rel_threshold=0.5))", "balance_rel_threshold is 0.5"),
         ("replicas(n=2, rooter=random)", "has no flag 'rooter'; did you mean 'router'"),
@@ -115,7 +122,7 @@ def test_a_text_that_is_wrong_is_one_clear_line(text: str, message: str) -> None
 # --- numbers add up -----------------------------------------------------------------------
 
 
-@for_every_seed(25)
+@for_every_seed(12)
 def test_one_replica_has_the_numbers_of_its_policy(seed: int) -> None:
     random = Random(seed)
     policy, router = random.choice(POLICIES), random.choice([name for name in ROUTERS if name != "central"])
@@ -135,14 +142,16 @@ def test_one_replica_has_the_numbers_of_its_policy(seed: int) -> None:
         assert rows[0] == rows[1]
 
 
-@for_every_seed(40)
+@for_every_seed(16)
 def test_what_replicas_did_adds_up(seed: int) -> None:
     random = Random(seed)
     policy, router = random.choice(POLICIES), random.choice(list(ROUTERS))
     load = load_of(seed=seed, rate=random.choice([10.0, 60.0]), clients=3)
     run = replicated(compared(load, it=f"replicas(n=3, policy={policy}, router={router})")["it"])
     columns, parts = run.requests(), run.replicas
-    assert sorted(np.concatenate([np.flatnonzero(columns["replica"] == i) for i in range(3)])) == list(range(120))
+    assert sorted(np.concatenate([np.flatnonzero(columns["replica"] == i) for i in range(3)])) == list(
+        range(120)
+    )
     assert [part.num_requests for part in parts] == np.bincount(columns["replica"], minlength=3).tolist()
     assert sum(run.slots.shares.values()) == pytest.approx(1)
     assert run.slots.num_slots == sum(part.slots.num_slots for part in parts)
@@ -158,7 +167,7 @@ def test_what_replicas_did_adds_up(seed: int) -> None:
     assert tokens == pytest.approx(int(load.output.sum()))
 
 
-@for_every_seed(25)
+@for_every_seed(12)
 def test_gaps_between_tokens_are_those_of_every_request(seed: int) -> None:
     random = Random(seed)
     load = load_of(seed=seed, count=60)
@@ -166,7 +175,9 @@ def test_gaps_between_tokens_are_those_of_every_request(seed: int) -> None:
     times = token_times(run)
     assert [len(tokens) for tokens in times] == load.output.tolist()
     gaps = np.concatenate([np.diff(tokens) for tokens in times])
-    assert run.itl().mean == pytest.approx(gaps.mean()) and run.itl().p99 == pytest.approx(np.percentile(gaps, 99))
+    assert run.itl().mean == pytest.approx(gaps.mean()) and run.itl().p99 == pytest.approx(
+        np.percentile(gaps, 99)
+    )
     greatest = [np.diff(tokens).max() if len(tokens) > 1 else np.nan for tokens in times]
     np.testing.assert_allclose(run.gaps().greatest, greatest)
 
@@ -209,6 +220,14 @@ def test_every_run_starts_with_a_router_that_remembers_nothing() -> None:
     found = runs.to_json()
     assert found["policies"]["a"] == found["policies"]["b"]
     assert bw.compare(load, COST, TIGHT, policies, repeat=3).to_json() == found
+
+
+def test_who_watches_the_progress_changes_nothing() -> None:
+    told: list[float] = []
+    policies = {"it": "replicas(n=3, router=least_loaded)"}
+    watched = bw.compare(load_of(), COST, TIGHT, policies, lambda name, share: told.append(share))
+    assert watched.to_json() == bw.compare(load_of(), COST, TIGHT, policies).to_json()
+    assert told == sorted(told) and told[-1] == 1.0 and len(told) > 100
 
 
 def test_rejected_requests_belong_to_no_replica() -> None:
@@ -272,7 +291,9 @@ def test_a_link_of_its_own_stays_on_another_gpu() -> None:
 
     moved = on_gpu(bw.Roofline("H100-SXM", "llama-3.1-8b", 2, link=1e9), "L40S")
     assert moved == bw.Roofline("L40S", "llama-3.1-8b", 2, link=1e9)
-    assert on_gpu(bw.Roofline("H100-SXM", "llama-3.1-8b", 2), "L40S") == bw.Roofline("L40S", "llama-3.1-8b", 2)
+    assert on_gpu(bw.Roofline("H100-SXM", "llama-3.1-8b", 2), "L40S") == bw.Roofline(
+        "L40S", "llama-3.1-8b", 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -362,6 +383,20 @@ def test_one_timeline_of_several_replicas_is_refused(command: Command) -> None:
     for arguments in (("timeline", LOAD, *flags), (*export, *flags)):
         assert "each of its 2 replicas has steps of its own" in command(*arguments, code=2)
     assert not Path("trace.json").exists()
+
+
+def test_what_is_of_one_server_refuses_several(command: Command) -> None:
+    flags = ("--policies", "replicas(n=2)")
+    said = command("export", LOAD, "--format", "command", "-o", "run.sh", *flags, code=2)
+    assert "is several servers, which no one command starts" in said and not Path("run.sh").exists()
+    with pytest.raises(InputError, match=r"replicas\(n=2\): has several replicas, but a live run one engine"):
+        prepare_live(Scenario(workload=LOAD, policies="replicas(n=2)"))
+
+
+def test_the_files_of_other_tools_hold_the_requests_of_all_replicas(command: Command) -> None:
+    command("export", LOAD, "--format", "vllm-bench", "-o", "result.json", "--policies", "replicas(n=2)")
+    found = json.loads(Path("result.json").read_text())
+    assert found["completed"] == 60 and len(found["itls"]) == 60
 
 
 def test_blocks_that_were_given_are_not_those_of_other_gpus(command: Command) -> None:

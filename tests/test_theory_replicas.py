@@ -61,7 +61,7 @@ def ends(router: Any, count: int, cost: Any, arrival: Any, output: Any, limits: 
     return np.array([r.finished for r in requests])
 
 
-@precisely(3_000, within=0.15, longer=60_000, closer=0.03)
+@precisely(2_000, within=0.2, longer=40_000, closer=0.05)
 def test_the_central_queue_with_constant_services_is_mdc(number: int, within: float) -> None:
     """And the law of its waits is Franx's."""
     count, rate = 4, 2.8
@@ -78,7 +78,7 @@ def test_the_central_queue_with_constant_services_is_mdc(number: int, within: fl
     assert_agrees(queues.mdc_wait_at_most(rate, 1.0, count, 0.5), found[:, 2], controls)
 
 
-@precisely(3_000, within=0.2, longer=80_000, closer=0.04)
+@precisely(2_000, within=0.3, longer=40_000, closer=0.06)
 def test_the_central_queue_with_exponential_services_is_mmc(number: int, within: float) -> None:
     count, rate = 4, 2.6
 
@@ -109,7 +109,7 @@ def test_round_robin_with_constant_services_is_the_central_queue_request_by_requ
 
 
 @pytest.mark.parametrize("is_constant", [True, False], ids=["constant", "exponential"])
-@precisely(4_000, within=0.12, longer=60_000, closer=0.03)
+@precisely(2_500, within=0.2, longer=40_000, closer=0.05)
 def test_random_routing_is_a_queue_for_each_replica(is_constant: bool, number: int, within: float) -> None:
     count, load = 4, 0.6
 
@@ -123,9 +123,9 @@ def test_random_routing_is_a_queue_for_each_replica(is_constant: bool, number: i
     assert_agrees(expected, found[:, 0], list(found[:, 1:].T), within)
 
 
-@precisely(3_000, within=0.05, longer=30_000, closer=0.03)
+@precisely(2_000, within=0.06, longer=20_000, closer=0.03)
 def test_two_choices_among_many_replicas_are_mitzenmachers(number: int, within: float) -> None:
-    count, load = 80, 0.7
+    count, load = 60, 0.7
 
     def run(random: Any) -> list[float]:
         router = PowerOfTwo(seed=int(random.integers(1 << 30)))
@@ -133,15 +133,15 @@ def test_two_choices_among_many_replicas_are_mitzenmachers(number: int, within: 
         return [found.wait.mean() + 1, *found.controls]
 
     found = replicate(run)
-    # 80 replicas are not infinitely many: by a term of order 1/n they take about 1 % longer
+    # 60 replicas are not infinitely many: by a term of order 1/n they take 1 to 2 % longer
     expected, controls = queues.power_of_choices(load, 2), list(found[:, 1:].T)
-    assert_agrees(expected, found[:, 0], controls, within, error=0.012)
+    assert_agrees(expected, found[:, 0], controls, within, error=0.02)
 
 
 def test_the_better_the_router_knows_its_replicas_the_shorter_are_waits() -> None:
     def mean(router: Any) -> float:
         random = np.random.default_rng(11)
-        return float(served(random, router, 4, 3.2, 3_000, is_constant=False).wait.mean())
+        return float(served(random, router, 4, 3.2, 2_000, is_constant=False).wait.mean())
 
     waits = [mean(router) for router in (Random(), RoundRobin(), PowerOfTwo(), Central())]
     assert waits == sorted(waits, reverse=True)
@@ -153,7 +153,9 @@ def test_work_is_conserved(router: Any) -> None:
     random = np.random.default_rng(5)
     arrival, output = poisson(random, 6.0, 400), random.integers(1, 40, 400)
     cost = Linear(2**-20, prefill=2**-6, decode=2**-6)
-    requests = [Request(i, at, 1, n) for i, (at, n) in enumerate(zip(arrival.tolist(), output.tolist(), strict=True))]
+    requests = [
+        Request(i, at, 1, n) for i, (at, n) in enumerate(zip(arrival.tolist(), output.tolist(), strict=True))
+    ]
     cluster = Cluster([Simulator(SYNC, cost, Limits(max_num_seqs=8)) for _ in range(3)], router)
     cluster.run(requests)
     busy = steps = 0.0

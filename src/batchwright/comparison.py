@@ -207,7 +207,9 @@ def run(
 
 
 def _simulator(policy: Served, cost: CostModel, limits: Limits) -> Simulator | Cluster:
-    return policy.cluster(cost, limits) if isinstance(policy, MakesCluster) else Simulator(policy, cost, limits)
+    if isinstance(policy, MakesCluster):
+        return policy.cluster(cost, limits)
+    return Simulator(policy, cost, limits)
 
 
 def _best_static(

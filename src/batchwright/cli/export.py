@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from batchwright.cli.progress import run_each
+from batchwright.cluster import MakesCluster
 from batchwright.cost import Roofline
 from batchwright.errors import InputError, nearest
 from batchwright.export import (
@@ -144,7 +145,9 @@ def _command(scenario: Scenario, settings: Settings) -> Made:
         raise InputError(
             f"{trace}: is where the trace goes; end the name of the commands in .sh, for instance"
         )
-    load, policy = prepared.load, next(iter(prepared.policies.values()))
+    load, (name, policy) = prepared.load, next(iter(prepared.policies.items()))
+    if isinstance(policy, MakesCluster):
+        raise InputError(f"{name}: is several servers, which no one command starts; give the policy of one")
     arrival = _run(prepared).arrival if load.has_followers else None
     sent = replay_trace(load, arrival)
     script = replay_script(

@@ -31,6 +31,7 @@ from batchwright.simulator import Simulator
 
 AHEAD: Final = 1024  # requests that are sent before all replicas are run up to the last, to save memory
 Then = Callable[[Request, float], Sequence[Request]]
+Asked = Callable[[Request, Sequence[Replica]], object]
 
 
 class Cluster:
@@ -53,7 +54,7 @@ class Cluster:
         self.events = Events()
         self._clock = Clock()
         self.replicas = [Replica(i, simulator, self._clock) for i, simulator in enumerate(simulators)]
-        self._route = _begun(router, len(simulators))
+        self._route = _begun(router, len(simulators))  # whose answer is checked, whatever it is
         self._is_central = isinstance(self._route, CentralQueue)
         self._line: deque[Request] = deque()  # who waits for a seat anywhere (central queue)
         self._thens: dict[Request, Then] = {}  # of those who have not ended
@@ -170,7 +171,8 @@ class Cluster:
             return
         if r.arrival < self._last:
             raise RequestError(
-                f"request {r.id} arrives at {r.arrival} s, after one of {self._last} s; sort requests by arrival"
+                f"request {r.id} arrives at {r.arrival} s, after one of {self._last} s; "
+                "sort requests by arrival"
             )
         self._last = r.arrival
         self._num_submitted += 1
@@ -281,7 +283,7 @@ class Cluster:
         return len(found) > 0
 
 
-def _begun(router: Router | RouterBegins, num_replicas: int) -> Router:
+def _begun(router: Router | RouterBegins, num_replicas: int) -> Asked:
     """Who is asked.  Raises PolicyError if that is nobody."""
     asked: object = router
     if isinstance(router, RouterBegins) and not isinstance(router, type):

@@ -69,8 +69,8 @@ class Replicas:
     def cluster(self, cost: CostModel, limits: Limits) -> Cluster:
         """The replicas, ready to run.
 
-        Raises InputError if `gpus` are given and `cost` is no roofline, or `limits` has other KV blocks than its
-        memory leaves; LimitError if a GPU cannot hold the model, or the longest request.
+        Raises InputError if `gpus` are given and `cost` is no roofline, or `limits` has other KV blocks
+        than its memory leaves; LimitError if a GPU cannot hold the model, or the longest request.
         """
         servers = [(cost, limits)] * self.count if self.gpus is None else self._on_gpus(cost, limits)
         return Cluster([Simulator(self.policy, *server) for server in servers], self.router)
@@ -88,7 +88,9 @@ class Replicas:
         if self.count > MOST:
             raise InputError(f"replicas: n is {self.count}, but must be at most {MOST}")
         if self.gpu_memory_utilization is not None and self.gpus is None:
-            raise InputError("replicas: gpu_memory_utilization is that of gpus, which are not given; leave it out")
+            raise InputError(
+                "replicas: gpu_memory_utilization is that of gpus, which are not given; leave it out"
+            )
 
     def _check_policy(self) -> None:
         if not isinstance(self.policy, Begins) and not callable(self.policy):
@@ -96,7 +98,9 @@ class Replicas:
         if isinstance(self.policy, Static) and self.policy.batch_size == AUTO:
             raise InputError("replicas: static(batch_size=auto) is found for one server only; give a number")
         if not isinstance(self.router, RouterBegins) and not callable(self.router):
-            raise InputError(f"replicas: router is {self.router!r}, but must be one router, such as round_robin")
+            raise InputError(
+                f"replicas: router is {self.router!r}, but must be one router, such as round_robin"
+            )
 
     # --- GPUs that differ -------------------------------------------------------
 
@@ -114,8 +118,8 @@ class Replicas:
         expected = self._blocks(device, limits)
         if limits.num_kv_blocks != expected:
             raise InputError(
-                f"replicas: gpus bring KV blocks of their own, but num_kv_blocks is {limits.num_kv_blocks}, not "
-                f"the {expected} that {device.gpu.name} holds at gpu_memory_utilization {self._share}; "
+                f"replicas: gpus bring KV blocks of their own, but num_kv_blocks is {limits.num_kv_blocks}, "
+                f"not the {expected} that {device.gpu.name} holds at gpu_memory_utilization {self._share}; "
                 "leave num_kv_blocks out"
             )
 

@@ -80,7 +80,8 @@ class RandomRun:
 class LeastLoaded:
     """The replica with the least load, in `requests` or `tokens`.  Raises InputError on another measure.
 
-    Source: least connections, as in HAProxy; Splitwise (Patel et al., ISCA 2024) joins the shortest queue by tokens.
+    Source: least connections, as in HAProxy; Splitwise (Patel et al., ISCA 2024) joins the shortest queue
+    by tokens.
     """
 
     measure: str = "requests"

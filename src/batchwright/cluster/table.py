@@ -1,4 +1,4 @@
-"""What is compared, by its text: a policy on one server, or a cluster such as `replicas(n=4, policy=vllm)`."""
+"""What is compared, by its text: a policy on one server, or a cluster such as `replicas(n=4)`."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ class ReplicatedRun(Run):
     def timeline(self) -> Timeline:
         """Raises InputError: there is one for each replica."""
         raise InputError(
-            f"{self.name}: each of its {len(self.replicas)} replicas has steps of its own, so there is no one "
-            "timeline; take that of one in Python, run.replicas[0], or give a policy without replicas"
+            f"{self.name}: each of its {len(self.replicas)} replicas has steps of its own, so there is no "
+            "one timeline; take that of one in Python, run.replicas[0], or give a policy without replicas"
         )
 
     @cached_property

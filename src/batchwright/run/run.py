@@ -300,8 +300,8 @@ def _ended(timeline: Timeline) -> tuple[Numbers, Numbers, Numbers]:
     """Ids of the requests that got all their tokens, and the seconds of the first and the last one."""
     stays, log = timeline.stays, timeline.log
     ids = stays["id"][np.isin(stays["how"], (COMPLETE, DROPPED))]
-    times = (np.frombuffer(log.seconds(name), np.float64) for name in ("first_token", "finished"))
-    return ids, *times
+    first, last = (np.frombuffer(log.seconds(name), np.float64) for name in ("first_token", "finished"))
+    return ids, first, last
 
 
 def _read_only(columns: dict[str, Numbers]) -> dict[str, Numbers]:

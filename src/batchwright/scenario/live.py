@@ -114,4 +114,4 @@ def _check_single(policies: dict[str, Any]) -> None:
     """Raises InputError on a cluster: there is one engine."""
     for name, policy in policies.items():
         if isinstance(policy, MakesCluster):
-            raise InputError(f"{name}: has several replicas, and a live run has one engine; give a single policy")
+            raise InputError(f"{name}: has several replicas, but a live run one engine; give a single policy")

@@ -16,7 +16,7 @@ from batchwright.errors import BatchwrightError, InputError
 
 
 def load_policy(path: Path) -> Policy | Begins | MakesCluster:
-    """The `policy` of the file, or its replicas of one.  Raises InputError if it cannot be loaded or is no policy."""
+    """The `policy` of the file, or replicas of one.  Raises InputError if it cannot be loaded or is none."""
     policy: Any = getattr(_load(path), "policy", None)
     if policy is None:
         raise InputError(f"{path}: defines no name `policy`; define a function policy(batch), or an object")
