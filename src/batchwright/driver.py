@@ -279,7 +279,9 @@ class Driver:
             self._interrupt()
 
     def _set_alarm(self) -> None:
-        alarm = min(self._arrivals.time, self.batch.wake_time, self.batch.transfer_time)
+        alarm = min(self._arrivals.time, self.batch.wake_time)
+        if self.batch.transfer_time < alarm:
+            alarm = self.batch.transfer_time
         self._alarm = min(alarm, self._cancels[0][0]) if self._cancels else alarm
 
     def _interrupt(self) -> None:
