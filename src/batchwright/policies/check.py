@@ -31,9 +31,13 @@ def check_bool(policy: str, flags: object, name: str) -> None:
         raise InputError(f"{policy}: {name} is {value!r}, but must be true or false")
 
 
-def check_number(policy: str, flags: object, name: str, least: float, most: float) -> None:
-    """The flag `name` must be a finite number from `least` to `most`."""
+def check_number(
+    policy: str, flags: object, name: str, least: float, most: float, optional: bool = False
+) -> None:
+    """The flag `name` must be a finite number from `least` to `most`; `optional`: or None."""
     value: object = vars(flags)[name]
+    if optional and value is None:
+        return
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:  # type: ignore[operator]
         raise InputError(f"{policy}: {name} is {value!r}, but must be a number from {least:g} to {most:g}")
