@@ -53,6 +53,8 @@ NEWER: Final = {  # flags that 0.4 lacks
     "prefill_max_requests", "enable_priority_scheduling", "schedule_low_priority_values_first",
     "enable_prefill_delayer", "prefill_delayer_queue_min_ratio", "prefill_delayer_max_delay_ms",
 }  # fmt: skip
+COUNTS: Final = ("max_running_requests", "max_prefill_tokens", "prefill_max_requests")
+OPTIONAL: Final = ("max_running_requests", "prefill_max_requests")
 SWITCHES: Final = (
     "enable_mixed_chunk", "enable_priority_scheduling", "schedule_low_priority_values_first",
     "disable_overlap_schedule", "enable_prefill_delayer",
@@ -105,21 +107,17 @@ class Sglang:
 
     def __post_init__(self) -> None:
         check_choice("sglang", self, "version", VERSIONS)
-        check_count("sglang", self, "max_running_requests", optional=True)
-        check_count("sglang", self, "prefill_max_requests", optional=True)
-        check_count("sglang", self, "max_prefill_tokens")
+        for name in COUNTS:
+            check_count("sglang", self, name, optional=name in OPTIONAL)
         check_count("sglang", self, "random_seed", least=0)
-        if self.chunked_prefill_size != NO_CHUNKS or not isinstance(self.chunked_prefill_size, int):
-            check_count("sglang", self, "chunked_prefill_size")
-        if self.schedule_policy is not None:
+        _check_chunks(self)
+        if vars(self)["schedule_policy"] is not None:
             check_choice("sglang", self, "schedule_policy", KNOWN)
         check_number("sglang", self, "schedule_conservativeness", 0.0, 1e6)
+        check_number("sglang", self, "prefill_delayer_queue_min_ratio", 0.0, 1e6, optional=True)
+        check_number("sglang", self, "prefill_delayer_max_delay_ms", 0.0, 1e9, optional=True)
         for name in SWITCHES:
             check_bool("sglang", self, name)
-        if self.prefill_delayer_queue_min_ratio is not None:
-            check_number("sglang", self, "prefill_delayer_queue_min_ratio", 0.0, 1e6)
-        if self.prefill_delayer_max_delay_ms is not None:
-            check_number("sglang", self, "prefill_delayer_max_delay_ms", 0.0, 1e9)
         _check_together(self)
 
     @property
@@ -331,6 +329,13 @@ class SglangRun:
 def to_come(r: Request) -> int:
     """Tokens that `r`, which waits or prefills, may still sample, as far as they are counted."""
     return min(max(r.max_tokens - r.generated, 0), CLIP)
+
+
+def _check_chunks(flags: object) -> None:
+    """Whole tokens, or -1."""
+    value: object = vars(flags)["chunked_prefill_size"]
+    if type(value) is not int or value != NO_CHUNKS:
+        check_count("sglang", flags, "chunked_prefill_size")
 
 
 def _check_together(flags: Sglang) -> None:
