@@ -19,18 +19,18 @@ Source: Triton Inference Server, `dynamic_batch_scheduler.cc` (`max_queue_delay`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
-from batchwright.policies.about import About
+from batchwright.policies.about import About, described
 from batchwright.policies.check import DEFAULT_BATCH, batch_size, check_count, check_number, check_sizes
 from batchwright.policies.kv import admit_whole, can_reserve, whole_length
 
 
 @ordinary
 @dataclass(frozen=True)
+@described
 class Dynamic:
     """`max_batch_size`: requests of one batch; None: 32, or `max_num_seqs` if that is less.
 
@@ -40,7 +40,7 @@ class Dynamic:
     Raises InputError on a value that cannot be.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="Triton Inference Server's dynamic batcher",
         order="first come",
         first="all prompts of a batch, then its decodes",

@@ -11,13 +11,13 @@ before it (`vtc` brings its counters up to date, `srpt` preempts).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final, Protocol
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Begins, Policy
 from batchwright.errors import InputError
-from batchwright.policies.about import About
+from batchwright.policies.about import About, described
 from batchwright.policies.deadline import Edf
 from batchwright.policies.fair import Vtc
 from batchwright.policies.longest_prefix import Lpm
@@ -80,6 +80,7 @@ def read_order(text: str) -> Any:
 
 @ordinary
 @dataclass(frozen=True)
+@described
 class Ordered:
     """`order`: of `ORDERS`; None: first come, first served.  `policy`: None: vllm.
 
@@ -87,7 +88,7 @@ class Ordered:
     its own.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="any policy with another order of the waiting",
         order="fcfs, priority, sjf, srpt, lpm, vtc or edf",
         first="as the policy within",

@@ -16,13 +16,13 @@ connectors, pipeline and data parallelism.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar, Final
+from typing import Final
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError, LimitError
-from batchwright.policies.about import About
+from batchwright.policies.about import About, described
 from batchwright.policies.check import check_bool, check_choice, check_count, check_number
 from batchwright.policies.order import by_priority
 from batchwright.policies.victim import least_urgent
@@ -48,6 +48,7 @@ POLICIES: Final = ("fcfs", "priority")
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
+@described
 class Vllm:
     """vLLM's scheduler under its own flags and defaults.
 
@@ -59,7 +60,7 @@ class Vllm:
     Raises InputError on an unknown version, a flag that the version lacks, or a bad value.
     """
 
-    about: ClassVar[About] = About(
+    about = About(
         engine="vLLM V1, 0.32 and 0.19",
         order="first come, or priority",
         first="those that run, in admission order, then new prompts, in one token budget",
