@@ -15,11 +15,13 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 CORE = (
-    "request", "step", "arrivals", "blocks", "waiting", "log", "host_memory", "movers", "refusals",
-    "batch", "swapping", "handover", "cost", "driver", "simulator",
+    "request", "step", "arrivals", "ranked", "blocks", "waiting", "log", "prediction", "tally",
+    "speculation", "drafts", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
+    "drafted", "driver", "simulator",
     "cluster/events", "cluster/replica", "cluster/routers", "cluster/cluster",
     "engines/sequence", "engines/work", "engines/numbered", "engines/live",
-)  # fmt: skip  (and policies/)
+)  # fmt: skip
+PACKAGES = ("cost", "policies")
 # Not compiled: errors, which users may subclass (an interpreted class cannot inherit from
 # a compiled one); contract and that of cluster, whose runtime-checkable protocols mypyc cannot
 # make; limits, link and config, which are read once a run.
@@ -30,7 +32,9 @@ SAME_BITS = ["-ffp-contract=off", "-Wno-error"]  # no fused multiply-add: compil
 def sources() -> list[str]:
     """The files of the core.  A missing one is an error, not a slower wheel."""
     package = Path("src/batchwright")
-    files = [package / f"{name}.py" for name in CORE] + sorted((package / "policies").glob("*.py"))
+    files = [package / f"{name}.py" for name in CORE]
+    for name in PACKAGES:
+        files += sorted((package / name).glob("*.py"))
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
         raise SystemExit(f"cannot compile the core: {', '.join(missing)} missing; correct CORE in setup.py")

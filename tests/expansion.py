@@ -50,8 +50,11 @@ def seated_stays(run: Run) -> list[Stay]:
 def token_times(run: Run, stretch: object) -> dict[int, list[float]]:
     spans = step_spans(run, stretch)
     times: dict[int, list[float]] = defaultdict(list)
+    flat = run.log.column("accepted")
+    drafts = {(flat[i], flat[i + 1]): flat[i + 2] for i in range(0, len(flat), 3)}
     for stay in seated_stays(run):
         if stay.since >= 0:
             first = [stay.since - 1] if stay.since > stay.admitted else []  # else it came with its KV
-            times[stay.id] += [spans[tick][1] for tick in (*first, *decode_ticks(run, stay))]
+            for tick in (*first, *decode_ticks(run, stay)):
+                times[stay.id] += [spans[tick][1]] * (1 + drafts.get((tick, stay.seat), 0))
     return times

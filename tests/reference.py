@@ -627,15 +627,14 @@ class _Dynamic(_Reserving):
 
     def _size(self, now: float) -> int:
         """How many of the waiting requests to send now."""
-        waiting = len(self.waiting)
-        if waiting == 0 or waiting > self.most:
-            return min(waiting, self.most)
+        ready = min(len(self.waiting), self.most)
+        if ready == 0:
+            return 0
         is_old = now >= self.waiting[0].arrival + self.window
-        preferred = [size for size in self.sizes if size <= waiting]
-        if preferred and not is_old:
+        preferred = [size for size in self.sizes if size <= ready]
+        if preferred and (not is_old or self.window == 0):
             return max(preferred)
-        is_full = waiting >= max(self.sizes) or waiting >= self.most
-        return waiting if is_full or is_old else 0
+        return ready if is_old else 0
 
 
 class _Orca(_Reserving):

@@ -263,7 +263,7 @@ def process(*flags: str, engine: str = "mock", until: str = "ready", **environme
     reader = threading.Thread(target=lambda: lines.extend(iter(popen.stdout.readline, "")))  # type: ignore[union-attr]
     reader.start()
     try:
-        wait_until(lambda: any(line.startswith(until) for line in lines) or popen.poll() is not None)
+        wait_until(lambda: any(line.startswith(until) for line in lines) or popen.poll() is not None, 120.0)
         assert popen.poll() is None, lines
         found = re.search(r"http://\S+:\d+", lines[0])
         assert found is not None

@@ -16,11 +16,12 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from batchwright.conformance import limits_of as limits_of
 from batchwright.engines.vllm.workloads import workload
-from batchwright.limits import Limits
 from batchwright.request import NO_KEYS, Request
 
 GROUP = 100_000  # keys of one prefix group: more than it has blocks
+CLIENTS = 3  # whose turn it is: request i is of client i % CLIENTS
 GRID = 64  # arrivals per second: sums of them and of steps are exact
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -65,18 +66,6 @@ def requests_of(load: dict[str, Any]) -> list[Request]:
     return [_request_of(i, request, load["config"]) for i, request in enumerate(load["requests"])]
 
 
-def limits_of(config: dict[str, Any]) -> Limits:
-    """The limits in a workload's `config`."""
-    return Limits(
-        max_num_seqs=config["max_num_seqs"],
-        max_num_batched_tokens=config["max_num_batched_tokens"],
-        max_model_len=config["max_model_len"],
-        block_size=config["block_size"],
-        num_kv_blocks=config["num_blocks"] - 1,
-        enable_prefix_caching=config["enable_prefix_caching"],
-    )
-
-
 def _request_of(index: int, request: dict[str, Any], config: dict[str, Any]) -> Request:
     prompt = request["prompt_len"]
     room = config["max_model_len"] - prompt
@@ -89,6 +78,7 @@ def _request_of(index: int, request: dict[str, Any], config: dict[str, Any]) -> 
         max_tokens=min(request.get("max_tokens", output), room),
         priority=request.get("priority", 0),
         prefix=_keys(request, config["block_size"]),
+        client=index % CLIENTS,
     )
 
 

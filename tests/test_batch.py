@@ -216,6 +216,24 @@ def test_a_reserve_is_taken_at_admission_and_lasts() -> None:
     assert batch.blocks.free == 64
 
 
+@pytest.mark.parametrize(("prompt", "steps"), [(16, 0), (14, 2)])
+def test_a_reserve_of_the_prompt_is_used_up_by_it(prompt: int, steps: int) -> None:
+    batch = Batch(LIMITS)
+    r = waiting(batch, prompt)
+    batch.admit(r, 4, reserve=prompt)
+    run_step(batch)
+    assert (r.reserved, batch.blocks.free) == (4, 60)
+    batch.chunk(r, prompt - 4)
+    run_step(batch)
+    for _ in range(steps):  # to the end of the last block
+        assert batch.decode_blocks() == 0
+        run_step(batch)
+    assert (r.reserved, batch.decode_blocks(), batch.blocks.free) == (0, 1, 60)
+    run_step(batch)
+    assert batch.blocks.free == 59
+    batch.check()
+
+
 def test_needs_counts_blocks_beyond_those_held_or_reserved() -> None:
     batch = Batch(LIMITS)
     r = prefilling(batch)

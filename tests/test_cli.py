@@ -143,8 +143,9 @@ ROW = {
     },
     "fairness": {
         "num_clients": "int", "num_starved": "int", "jain": "NoneType", "max_slowdown": "float",
-        "mean_slowdown": "float",
+        "mean_slowdown": "float", "jain_slowdown": "NoneType", "worst_client_ttft_s_p99": "NoneType",
     },
+    "clients": "NoneType",
     "intervals": {}, "per_load": {},
 }  # fmt: skip
 MUTE = dict.fromkeys(STATISTICS, "NoneType")  # of a policy that is not streamed
@@ -167,6 +168,7 @@ def test_json_has_the_documented_schema(command: Command) -> None:
         "limits": {
             "max_num_seqs": "int", "max_num_batched_tokens": "int", "max_model_len": "int",
             "block_size": "int", "num_kv_blocks": "int", "enable_prefix_caching": "bool",
+            "prefix_cache_blocks": "NoneType", "prefix_eviction": "str",
         },
         "policies": {
             "static(2)": ROW | {"tpot_s": MUTE, "itl_s": MUTE},

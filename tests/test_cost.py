@@ -16,9 +16,9 @@ from batchwright.cost import (
     Linear,
     Roofline,
     RunningSum,
-    _sum_of_greater,
     stretch_of,
 )
+from batchwright.cost.lines import sum_of_greater, sum_of_greatest
 from batchwright.cost_text import cost
 from batchwright.errors import BatchwrightError, CostError, InputError, LimitError
 from batchwright.hardware import Gpu, Model
@@ -84,7 +84,19 @@ rooflines = st.builds(
     mfu=st.floats(0.002, 1),  # low ones let attention cross from memory to arithmetic
     mbu=st.floats(0.1, 1),
 )
-devices = st.one_of(st.builds(Constant, st.floats(1e-6, 1)), linears, rooflines)
+splits = st.builds(
+    Roofline,
+    gpu=st.sampled_from(["H100-SXM", "L4"]),
+    model=st.sampled_from(["mixtral-8x7b", "qwen3-30b-a3b"]),
+    tp=st.sampled_from([1, 2]),
+    mfu=st.floats(0.002, 1),
+    pp=st.sampled_from([1, 2, 3, 7]),
+    dp=st.sampled_from([1, 2, 4]),
+    ep=st.booleans(),
+    router_skew=st.sampled_from([0.0, 0.8]),
+    context_cv=small(2),
+)
+devices = st.one_of(st.builds(Constant, st.floats(1e-6, 1)), linears, rooflines, splits)
 # Host times near the device's, so that they cross within the stretch
 hosts = st.builds(Hosted, devices, base=small(0.05), per_running=small(1e-4))
 models = st.one_of(devices, hosts)
@@ -129,7 +141,20 @@ lines = st.tuples(st.integers(0, 200), st.integers(0, 9))
 @given(lines, lines, st.integers(1, 100))
 def test_the_greater_of_two_lines_is_summed_exactly(a, b, count):
     expected = sum(max(a[0] + j * a[1], b[0] + j * b[1]) for j in range(count))
-    assert _sum_of_greater(float(a[0]), float(a[1]), float(b[0]), float(b[1]), count) == expected
+    assert sum_of_greater(float(a[0]), float(a[1]), float(b[0]), float(b[1]), count) == expected
+
+
+@given(st.lists(lines, min_size=1, max_size=6), st.integers(1, 100))
+def test_the_greatest_of_several_lines_is_summed_exactly(found, count):
+    expected = sum(max(a + j * b for a, b in found) for j in range(count))
+    assert sum_of_greatest([(float(a), float(b)) for a, b in found], count) == expected
+
+
+@given(rooflines, steps())
+def test_a_router_that_is_hardly_skewed_costs_what_a_uniform_one_does(model, step):
+    if model.model.moe_layers and step.num_decodes:
+        again = Roofline(model.gpu, model.model, model.tp, model.mfu, model.mbu, router_skew=1e-14)
+        assert again.seconds(step) == pytest.approx(model.seconds(step), rel=1e-9)
 
 
 @given(models, steps(), st.lists(st.integers(1, 60), min_size=1, max_size=8))
@@ -281,6 +306,7 @@ def test_a_step_without_a_positive_time_is_refused(value):
         Constant(seconds=0.025),
         Linear(base=5e-3, prefill=2e-5, decode=1e-5, context=4e-8, prefill_attention=1e-12),
         Roofline("A100-40G", "mixtral-8x7b", tp=4, mfu=0.5, mbu=0.8, link=1e11, fixed_seconds=1e-3),
+        Roofline("H200", "mixtral-8x7b", pp=2, dp=2, ep=True, router_skew=0.5, context_cv=0.3),
         Hosted(Linear(base=1.0), base=1e-3, per_running=1e-5),
         Hosted(Roofline("L4", "mistral-7b")),
     ],
@@ -302,6 +328,7 @@ def test_cost_models_with_other_values_are_not_equal():
     assert Constant(1.0) != Constant(2.0)
     assert Linear(base=1.0) != Linear(base=1.0, context=1e-9)
     assert Roofline("L4", "mistral-7b") != Roofline("L4", "mistral-7b", mfu=0.5)
+    assert Roofline("L4", "mistral-7b") != Roofline("L4", "mistral-7b", pp=2)
     assert Hosted(Constant(1.0)) != Hosted(Constant(1.0), base=1e-3)
 
 
@@ -439,7 +466,7 @@ def test_a_step_without_tokens_costs_its_launch_alone():
     assert Roofline("L4", "mistral-7b", fixed_seconds=0.002).stretch(Step(), 3) == 0.006
 
 
-@given(rooflines, steps(), st.integers(1, 100))
+@given(st.one_of(rooflines, splits), steps(), st.integers(1, 100))
 def test_a_roofline_never_gets_cheaper_with_more_context(model, step, more):
     longer = later(step, 0)
     longer.context_tokens += more
@@ -477,6 +504,9 @@ def test_a_text_describes_a_cost_model():
     assert cost("constant(0.025)") == Constant(0.025)
     assert cost(" linear(base=0.005, prefill=2e-5)\n") == Linear(base=0.005, prefill=2e-5)
     assert cost("roofline('L4', model=\"mistral-7b\", tp=2)") == Roofline("L4", "mistral-7b", tp=2)
+    split = Roofline("L4", "mixtral-8x7b", pp=2, dp=4, ep=True, router_skew=0.5, context_cv=0.3)
+    text = "roofline('L4', 'mixtral-8x7b', pp=2, dp=4, ep=True, router_skew=0.5, context_cv=0.3)"
+    assert cost(text) == split
     assert cost("hosted(linear(1), per_running=0)") == Hosted(Linear(base=1.0), per_running=0.0)
 
 
@@ -499,6 +529,8 @@ def test_a_printed_linear_reads_back_as_itself(model):
         ("constant(1 + 1)", r"needs a number as seconds, not 1 \+ 1"),
         ("constant(-'1')", "needs a number as seconds"),
         ("roofline('L4', 'mistral-7b', tp=1.5)", "needs a whole number as tp, not 1.5"),
+        ("roofline('L4', 'mixtral-8x7b', ep=1)", "needs True or False as ep, not 1"),
+        ("roofline('L4', 'mixtral-8x7b', pp=True)", "needs a whole number as pp, not True"),
         ("roofline(7, 'mistral-7b')", "needs a quoted name as gpu, not 7"),
         ("hosted(3)", "needs a cost model as cost, not 3"),
         ("linear(**{})", "unknown argument"),

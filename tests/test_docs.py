@@ -33,7 +33,7 @@ from batchwright.policies.vllm import FLAGS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))) if page.is_file()]
+PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))) if page.is_file()]
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 COLOURS = {"FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TERMINAL_WIDTH"}  # they change what is printed
 PYTHON = shlex.quote(sys.executable)
@@ -165,7 +165,7 @@ def check_session(block: Block, page: Path, shell: Shell) -> None:
 
 
 @pytest.mark.pure
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == DOCS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT], ids=lambda page: page.name)
 def test_every_command_in_the_pages_is_one_that_is_run(page: Path) -> None:
     known = ("batchwright ", "python -m batchwright", "cat ", "echo $?")
     for block in blocks(page.read_text(encoding="utf-8")):
@@ -251,7 +251,9 @@ def paths(value: dict[str, Any], before: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "continuous"])
 def test_every_parameter_of_a_policy_stands_in_its_section_with_its_default(name: str) -> None:
-    rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", section("policies.md", name), flags=re.MULTILINE)
+    own = f"schedulers/{name}.md"
+    text = read(own) if (DOCS / own).is_file() else section("policies.md", name)
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", text, flags=re.MULTILINE)
     assert dict(rows) == {field.name: repr(field.default) for field in fields(POLICIES[name])}
 
 
@@ -284,9 +286,9 @@ def test_every_gpu_and_every_model_is_listed() -> None:
 
 @pytest.mark.pure
 def test_every_page_is_in_the_menu_and_on_the_map() -> None:
-    names = {page.name for page in DOCS.glob("*.md")}
-    assert set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))) == names
-    assert set(re.findall(r"\]\(([\w-]+\.md)\)", section("index.md", "Pages"))) == names - {"index.md"}
+    names = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))) == names
+    assert set(re.findall(r"\]\(([\w/-]+\.md)\)", section("index.md", "Pages"))) == names - {"index.md"}
 
 
 @pytest.mark.pure

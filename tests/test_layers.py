@@ -15,22 +15,30 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "batchwright"
 
 # part -> the parts that it may import, itself apart.  A part is a module or a package.
 BASE = {"errors"}
-WORK = BASE | {"limits", "step", "request", "config"}
+WORK = BASE | {"limits", "step", "request", "config", "ranked"}
 LEAF = BASE | {"request", "step"}
-STATE = WORK | {"arrivals", "blocks", "waiting", "log", "link", "host_memory", "movers", "refusals"}
+STATE = WORK | {
+    "arrivals", "blocks", "waiting", "log", "prediction", "tally", "speculation", "drafts", "link",
+    "host_memory", "movers", "refusals",
+}  # fmt: skip
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
     "files": BASE,
     "config": BASE,
     "expressions": set(),
-    "limits": BASE | {"config", "request"},
+    "limits": BASE | {"config", "request", "ranked"},
     "step": BASE,
     "request": BASE,
+    "ranked": {"request"},
     "arrivals": WORK,
     "blocks": WORK,
     "waiting": WORK,
     "log": WORK,
+    "speculation": WORK,
+    "drafts": WORK | {"blocks", "speculation"},
+    "prediction": WORK,
+    "tally": WORK,
     "link": WORK,
     "host_memory": WORK | {"link"},
     "movers": WORK,
@@ -56,20 +64,22 @@ LAYERS: dict[str, set[str]] = {
     "checkpoint": LEAF,
     "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
-    "driver": STATE | {"batch", "swapping", "contract", "cost", "host_link"},
+    "drafted": LEAF | {"cost", "drafts", "speculation"},
+    "driver": STATE | {"batch", "swapping", "contract", "cost", "drafted", "host_link"},
     "simulator": STATE | {"batch", "contract", "cost", "driver"},
     "engines": STATE | {"batch", "contract", "cost", "driver", "metrics", "policies"},
 }
 CORE = {
-    "errors", "config", "limits", "step", "request", "arrivals", "blocks", "waiting", "log", "link",
-    "host_memory", "movers", "refusals", "batch", "swapping", "handover", "contract", "policies", "cost",
-    "host_link", "driver", "simulator", "cluster",
+    "errors", "config", "limits", "step", "request", "ranked", "arrivals", "blocks", "waiting", "log",
+    "prediction", "tally", "link", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
+    "contract", "policies", "cost", "driver", "simulator", "speculation", "drafts", "drafted", "host_link",
+    "cluster",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
     {"cluster", "run", "conformance"},
     {"drawing", "export"},
-    {"planner", "explain", "replications"},
+    {"planner", "explain", "replications", "client_report"},
     {"report", "report_json"},
     {"comparison"},
     {"article", "published", "measured"},

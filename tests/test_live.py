@@ -23,7 +23,17 @@ from batchwright.request import CANCELLED, DECODING
 from batchwright.step import Step
 from strategies import for_every_seed, limits_of, requests_of, timed_workload
 from test_closed_loop import closed_workload, linked, roots, times
-from test_properties import LINEAR, assert_over, drawn, ends, expanded, for_each_policy, outcome, policy_of
+from test_properties import (
+    LINEAR,
+    POLICIES,
+    assert_over,
+    drawn,
+    ends,
+    expanded,
+    for_each_policy,
+    outcome,
+    policy_of,
+)
 
 VOCABULARY = 5000
 ROWS = Linear(2**-2, 2**-10, 2**-7)  # a step's time without what it reads: padded rows read less, live
@@ -276,7 +286,7 @@ def test_a_step_carries_what_the_simulator_prices() -> None:
     def check(seed: int) -> None:
         load = timed_workload(seed)
         limits = limits_of(load["config"])
-        policy = policy_of(drawn(Random(seed)), load)[0]
+        policy = policy_of(drawn(Random(seed), POLICIES), load)[0]
         live = Live(policy, Measured(engine_of(limits, ROWS)), limits, ROWS, Recorded(limits.block_size))
         live.engine.live = live  # type: ignore[attr-defined]
         live.run(requests_of(load))

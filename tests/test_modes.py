@@ -126,6 +126,7 @@ def cost_of(seed: int) -> Any:
         curved,
         Roofline("A100-80G-SXM", "mixtral-8x7b", tp=2),
         Hosted(curved, 1e-3, 1e-3),
+        Roofline("H100-SXM", "mixtral-8x7b", pp=3, dp=2, ep=True, router_skew=0.6),
         Constant(0.0071),
     )
     return costs[seed % len(costs)]

@@ -46,8 +46,8 @@ def expected(run: Run) -> dict[int, str]:
             code = character(scheduled.get(id), left[id], id in seated, had[id] == output[id], run.pads)
             found[id] += "s" if code == "." and id in away else code
         for id, tokens in scheduled.items():
+            had[id] += tokens if left[id] <= 0 else left[id] == tokens
             left[id] -= tokens
-            had[id] += left[id] <= 0
         gone |= set(step.finished)
         seated -= gone
     return found

@@ -58,8 +58,20 @@ def random_vllm(random: Random) -> Vllm:
         "max_long_partial_prefills": random.choice([1, 2]),
     }
     version = random.choice(list(FLAGS))
-    chosen = [name for name in FLAGS[version] if random.random() < 0.5]
-    return Vllm(version=version, **{name: values[name] for name in chosen})
+    chosen = [name for name in FLAGS[version] if name in values and random.random() < 0.5]
+    speculation = random_speculation(random) if random.random() < 0.3 else {}
+    return Vllm(version=version, **{name: values[name] for name in chosen}, **speculation)
+
+
+def random_speculation(random: Random) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "num_speculative_tokens": random.choice([1, 4]),
+        "acceptance": random.choice([0.5, 0.7]),
+        "acceptance_spread": random.choice([0.0, 0.1]),
+        "draft": random.choice([0.0, 0.05, 1]),
+        "acceptance_seed": random.choice([0, 7]),
+    }
+    return values
 
 
 MAKERS: tuple[Callable[[Random], Any], ...] = (
@@ -150,7 +162,7 @@ WRONG = {
     "static@": "is not of the form",
     "vlm": "unknown policy 'vlm'; did you mean 'vllm'?",
     "statics(3)": "unknown policy 'statics'; did you mean 'static'?",
-    "qqq": "unknown policy 'qqq'; known: continuous, dynamic, orca, static, vllm",
+    "qqq": f"unknown policy 'qqq'; known: {', '.join(sorted(POLICIES))}",
     "static@2": "policy 'static' has no versions; write static",
     "orca@1(3)": "policy 'orca' has no versions; write orca(3)",
     "static(batchsize=3)": "policy 'static' has no flag 'batchsize'; did you mean 'batch_size'?",
@@ -238,6 +250,11 @@ BAD: dict[tuple[type, str], tuple[Any, ...]] = {
         for name in FLAGS["0.32"]
         if name.startswith("max_")
     },
+    (Vllm, "num_speculative_tokens"): (-1, 1.0, True, "8", None, nan),
+    (Vllm, "acceptance"): (0.7, -1, True, "x"),  # without num_speculative_tokens
+    (Vllm, "acceptance_spread"): (0.1, None),
+    (Vllm, "draft"): (0.1, "x", None),
+    (Vllm, "acceptance_seed"): (1, -1, None),
     **{
         (Vllm, name): BOOLS
         for name in ("enable_chunked_prefill", "long_prefill_token_threshold_adaptive",

@@ -23,7 +23,7 @@ def test_every_policy_says_what_it_is(name: str) -> None:
 def test_the_table_has_every_policy_and_every_flag(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("COLUMNS", "4000")
     run(["policies"])
     lines = capsys.readouterr().out.splitlines()
     for name, kind in POLICIES.items():

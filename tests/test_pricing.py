@@ -25,6 +25,7 @@ COSTS: dict[str, Any] = {
 }
 OTHERS: dict[str, Any] = {
     "function": lambda step: 0.01 + 1e-6 * step.context_tokens,
+    "two stages": bw.Roofline("H100-SXM", "llama-3.1-8b", pp=2),
     "hosted function": bw.Hosted(lambda step: 0.01 + 1e-6 * step.context_tokens, base=0.015),
 }
 

@@ -6,7 +6,8 @@ Each property holds for 100 workloads, those beside the reference loop for 200; 
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from inspect import Parameter, Signature, signature
 from itertools import accumulate
@@ -37,8 +38,9 @@ CUSTOM: Callable[[Any], None] = runpy.run_path(str(EXAMPLE))["policy"]
 LINEAR = Linear(2**-2, 2**-10, 2**-7, 2**-13, 2**-16)  # reference.linear(): its sums are exact
 H100 = Roofline("H100-SXM", "llama-3.1-8b")
 POLICIES = ("vllm", "static", "dynamic", "orca", "custom", "paced", *PEERS)
+SIMULATED = (*POLICIES, "speculative")  # which walks every step, and runs on no engine
 MOST = 20  # requests of a load, where whole logs are compared
-COLUMNS = ("steps", "taken", "freed", "chunks", "held", "paused", *STAY)
+COLUMNS = ("steps", "taken", "freed", "chunks", "held", "accepted", "paused", *STAY)
 SECONDS = ("times", "first_token", "finished")
 
 
@@ -59,6 +61,7 @@ def for_seeds(usual: int, test: Property) -> Property:
 for_many_seeds = partial(for_seeds, 100)
 for_more_seeds = partial(for_seeds, 200)  # where a case is rare
 for_each_policy = pytest.mark.parametrize("name", POLICIES)
+for_each_simulated = pytest.mark.parametrize("name", SIMULATED)
 
 
 # --- runs -------------------------------------------------------------------------
@@ -81,6 +84,8 @@ def policy_of(name: str, load: Load) -> tuple[Any, Callable[[Load], reference.Po
         return Orca(size), reference.orca(size)
     if name in PEERS:
         return PEERS[name].drawn(random, load["config"])
+    if name == "speculative":
+        return speculating(random, load["config"]), None  # its reference is in test_speculation
     return CUSTOM if name == "custom" else paced, None
 
 
@@ -98,14 +103,22 @@ def paced(b: Batch) -> None:
     b.admit(r, r.prompt, reserve=r.prompt + r.max_tokens)
 
 
-def drawn(random: Random) -> str:
+def drawn(random: Random, names: Sequence[str] = SIMULATED) -> str:
     """A policy; vLLM, which has most rules, comes up more often."""
-    return random.choice(("vllm", "vllm", *POLICIES))
+    return random.choice(("vllm", "vllm", *names))
 
 
 def vllm_of(config: Load) -> Vllm:
     flags = {flag: config[flag] for flag in VLLM_FLAGS if flag in config}
     return Vllm(async_scheduling=config["async_scheduling"], **flags)
+
+
+def speculating(random: Random, config: Load) -> Vllm:
+    """vLLM with drafts, some of them free, and chunks that are never shorter than a decode."""
+    k, threshold = random.choice([1, 2, 5]), config["long_prefill_token_threshold"]
+    plain = vllm_of(config | {"long_prefill_token_threshold": max(threshold, k + 1) if threshold else 0})
+    drafts = {"acceptance": random.choice([0.2, 0.7, 1.0]), "draft": random.choice([0.0, 0.1])}
+    return replace(plain, num_speculative_tokens=k, **drafts)
 
 
 def real_valued(seed: int, fast: bool = True) -> Load:
@@ -385,7 +398,7 @@ def standing(name: str, load: Load, cancels: list[tuple[float, int]]) -> list[Re
 # --- audits -----------------------------------------------------------------------
 
 
-@for_each_policy
+@for_each_simulated
 @for_many_seeds
 def test_every_policy_keeps_its_contract(seed: int, name: str) -> None:
     """All counts, and with prefix caching the free list, are recomputed after every step."""
@@ -415,7 +428,7 @@ def test_no_step_exceeds_the_limits_and_no_token_is_computed_in_vain(seed: int) 
     for r in requests:  # once, and once more per preemption at most
         longest = r.prompt + r.true_output - 1
         assert longest <= computed[r.id] <= longest * (r.preemptions + 1)
-        assert name in ("vllm", "custom", *PEERS) or first[r.id] == r.prompt
+        assert name in ("vllm", "speculative", "custom", *PEERS) or first[r.id] == r.prompt
 
 
 # --- small cases ------------------------------------------------------------------

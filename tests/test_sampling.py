@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchwright import Request
-from batchwright.engines.sampling import Row, Sampling, sample, uniform, weights
+from batchwright.engines.next_token import Row, sample, uniform, weights
+from batchwright.engines.sampling import Sampling
 from batchwright.engines.sequence import Sequence
 from batchwright.errors import InputError
 

@@ -11,14 +11,13 @@ import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import RequestStatus
 
-from batchwright.conformance import VLLM_FLAGS, requests, rows
+from batchwright.conformance import VLLM_FLAGS, limits_of, requests, rows
 from batchwright.cost import Constant
 from batchwright.engines.vllm import Admission, Dynamic, Static
 from batchwright.engines.vllm.bare_scheduler import bare_scheduler, request_of
 from batchwright.engines.vllm.record import record
 from batchwright.engines.vllm.workloads import workload
 from batchwright.errors import InputError, LimitError, PolicyError
-from batchwright.limits import Limits
 from batchwright.policies import Vllm
 from batchwright.policies.admission import CappedVllm, DynamicAdmission, Rule, StaticAdmission
 from batchwright.simulator import Simulator
@@ -67,17 +66,9 @@ def capped_load(seed: int, asynchronous: bool) -> Row:
 
 def simulated(load: Row, admission: Any) -> list[Row]:
     config = load["config"]
-    limits = Limits(
-        max_num_seqs=config["max_num_seqs"],
-        max_num_batched_tokens=config["max_num_batched_tokens"],
-        max_model_len=config["max_model_len"],
-        block_size=config["block_size"],
-        num_kv_blocks=config["num_blocks"] - 1,
-        enable_prefix_caching=config["enable_prefix_caching"],
-    )
     flags = {name: config[name] for name in VLLM_FLAGS if config.get(name) is not None}
     policy = CappedVllm(admission, Vllm(async_scheduling=config["async_scheduling"], **flags))
-    simulator = Simulator(policy, Constant(1.0, empty=1.0), limits)
+    simulator = Simulator(policy, Constant(1.0, empty=1.0), limits_of(config))
     simulator.run(requests(load))
     return rows(load, simulator)
 

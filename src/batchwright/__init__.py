@@ -25,9 +25,15 @@ if TYPE_CHECKING:
     from batchwright.errors import BatchwrightError
     from batchwright.limits import Limits
     from batchwright.policies import Dynamic as dynamic
+    from batchwright.policies import Edf as edf
+    from batchwright.policies import Lpm as lpm
     from batchwright.policies import Orca as orca
+    from batchwright.policies import Ordered as ordered
+    from batchwright.policies import Sjf as sjf
+    from batchwright.policies import Srpt as srpt
     from batchwright.policies import Static as static
     from batchwright.policies import Vllm as vllm
+    from batchwright.policies import Vtc as vtc
     from batchwright.policies import policy
     from batchwright.request import Request
     from batchwright.run import Run
@@ -53,16 +59,22 @@ _PLACES = {
     "compare": ("comparison", "compare"),
     "continuous": ("policies", "Vllm"),
     "dynamic": ("policies", "Dynamic"),
+    "edf": ("policies", "Edf"),
+    "lpm": ("policies", "Lpm"),
     "orca": ("policies", "Orca"),
+    "ordered": ("policies", "Ordered"),
     "policy": ("policies", "policy"),
     "replicas": ("cluster", "Replicas"),
+    "sjf": ("policies", "Sjf"),
+    "srpt": ("policies", "Srpt"),
     "static": ("policies", "Static"),
     "vllm": ("policies", "Vllm"),
+    "vtc": ("policies", "Vtc"),
 }
 __all__ = [
     "Batch", "BatchwrightError", "Cluster", "Constant", "Hosted", "Limits", "Linear", "Request", "Roofline",
-    "Run", "Runs", "Simulator", "Workload", "compare", "continuous", "dynamic", "orca", "policy", "replicas",
-    "static", "vllm",
+    "Run", "Runs", "Simulator", "Workload", "compare", "continuous", "dynamic", "edf", "lpm", "orca",
+    "ordered", "policy", "replicas", "sjf", "srpt", "static", "vllm", "vtc",
 ]  # fmt: skip
 
 

@@ -14,6 +14,9 @@ The batch persists from step to step.  Policies edit it with moves (`admit`, `ch
 and say with `decodes_run` whether decodes take part; drivers, simulated or live, call `enqueue`,
 `cancel`, `measure`, `tick`, `fill`, `decode`, `stop` or `keep_computing`, `finish`, `end_plan`.
 Where there is host memory (`host`), `swapping` has two moves more.
+
+Under speculative decoding (`speculate`) a step may bring a decode more than one token: the clock
+gives it one, `accept` adds the others to its offset, and its blocks are counted in `drafts`.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ from collections.abc import Callable
 from typing import Final
 
 from batchwright.blocks import Blocks
+from batchwright.drafts import Drafts
 from batchwright.errors import PolicyError
 from batchwright.host_memory import HostMemory
 from batchwright.limits import Limits
 from batchwright.link import Link
 from batchwright.log import ABORTED, DROPPED, PREEMPTED, Log
 from batchwright.movers import Movers
+from batchwright.prediction import Predictor
 from batchwright.refusals import refuse_computed, refuse_seat
 from batchwright.request import (
     CANCELLED,
@@ -47,8 +52,10 @@ from batchwright.request import (
     Block,
     Request,
 )
+from batchwright.speculation import Speculation
 from batchwright.step import Step
-from batchwright.waiting import Key, Waiting
+from batchwright.tally import Tally
+from batchwright.waiting import Key, Line, Waiting
 
 LEAVE: Final = 0  # a request that has all its tokens leaves at once,
 STAY: Final = 1  # or keeps seat and blocks until it is released,
@@ -64,10 +71,11 @@ class Batch:
 
     __slots__ = (  # a misspelt setting is an error, interpreted or compiled
         "_crossing", "_num_crossing", "_padding", "_padding_attention", "blocks", "chunks", "clock",
-        "context", "decodes_run", "draining", "edits", "has_preempted", "held", "host", "is_reserved",
-        "is_streamed", "joined", "limits", "link", "log", "max_running", "movers", "now", "num_coming",
-        "num_decoding", "num_padded", "num_swapped", "num_waiting", "on_end", "overlap", "pads", "predict",
-        "prefilling", "running", "tick_count", "transfer_time", "waiting", "wake_tick", "wake_time",
+        "context", "decodes_run", "drafts", "draining", "edits", "has_preempted", "held", "host",
+        "is_reserved", "is_streamed", "joined", "limits", "link", "log", "max_running", "movers", "now",
+        "num_coming", "num_decoding", "num_padded", "num_swapped", "num_waiting", "on_end", "overlap", "pads",
+        "predict", "predictor", "prefilling", "running", "tally", "tick_count", "transfer_time", "waiting",
+        "wake_tick", "wake_time",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, blocks: Blocks | None = None) -> None:
@@ -96,6 +104,9 @@ class Batch:
         self.overlap = False  # is a step planned before the last one's tokens are known?
         self.on_end = LEAVE
         self.is_streamed = True  # does the client see a token when its step ends?
+        self.drafts: Drafts | None = None  # that decodes verify, under speculation
+        self.predictor: Predictor | None = None  # of output lengths, which the driver asks
+        self.tally: Tally | None = None  # of the tokens of each client, if somebody counts them
         self.host: HostMemory | None = None  # None: nobody is swapped out
         # The plan of the coming step.
         self.edits = 0  # moves made for it
@@ -120,6 +131,15 @@ class Batch:
         assert self.num_waiting == 0, "the order is set before requests come"
         self.waiting = Waiting(key)
 
+    def speculate(self, speculation: Speculation) -> None:
+        """Let decodes verify draft tokens.  The policy is then asked before every step."""
+        self.drafts = Drafts(speculation, self.blocks, self.limits.longest)
+
+    def wait_in(self, line: Line) -> None:
+        """Let requests wait in `line`, whose order may change while they do."""
+        assert self.num_waiting == 0, "the order is set before requests come"
+        self.waiting = Waiting(line=line)
+
     # --- reads ----------------------------------------------------------------
 
     @property
@@ -140,7 +160,19 @@ class Batch:
 
     def decode_blocks(self) -> int:
         """Blocks that the decodes still need for the coming step."""
-        return 0 if self.is_reserved else self._crossing[self.clock % self.blocks.block_size]
+        if self.is_reserved:
+            return 0
+        if self.drafts is not None:
+            return self.drafts.needs(self.running, self.clock)
+        return self._crossing[self.clock % self.blocks.block_size]
+
+    def decode_tokens(self) -> int:
+        """Tokens that the decodes compute in the coming step, their drafts included."""
+        return self.num_decoding if self.drafts is None else self.drafts.all_tokens(self.running, self.clock)
+
+    def row_tokens(self, r: Request) -> int:
+        """Tokens that the decode `r` computes in the coming step: 1, and the drafts that it verifies."""
+        return 1 if self.drafts is None else self.drafts.tokens(r, self.clock)
 
     def needs(self, r: Request, tokens: int) -> int:
         """Blocks that `r` needs for `tokens` more tokens."""
@@ -163,7 +195,12 @@ class Batch:
             spare -= self.decode_blocks()
         if spare >= self.num_decoding * (limit // self.blocks.block_size + 1):
             return limit
-        return bisect_right(range(limit), spare, key=self._taken_after)
+        if self._num_crossing == 0:
+            return limit
+        size = self.blocks.block_size  # as many steps take a block for each
+        whole = max(0, spare // self._num_crossing * size)
+        low, high = min(limit, whole), min(limit, whole + size)
+        return bisect_right(range(limit), spare, low, high, key=self._taken_after)
 
     def _taken_after(self, steps: int) -> int:
         """Blocks taken by the decodes in the `steps` steps that follow the coming one."""
@@ -181,6 +218,9 @@ class Batch:
         if self.is_reserved:
             return
         self.is_reserved = True
+        if self.drafts is not None:
+            self.drafts.reserve(self.running, self.clock)
+            return
         need = self._crossing[self.clock % self.blocks.block_size]
         if need > 0:
             self.blocks.take(need)
@@ -190,7 +230,8 @@ class Batch:
     ) -> None:
         """Start the waiting request `r` with a chunk, on the cached blocks `hit`.
 
-        `reserve`: tokens whose blocks are set aside now, to the end of the stay.
+        `reserve`: tokens whose blocks are set aside now: of the whole stay, or of the prompt alone;
+        then `r` takes blocks as it decodes.
         `computed`: tokens whose KV comes with it; if that is all but its newest one, `tokens` may be 0:
         then it decodes in the coming step.
         Raises PolicyError if `r` does not wait, or as many run as may, or it cannot come with so much.
@@ -254,17 +295,28 @@ class Batch:
         self._padding += tokens
         self._padding_attention += tokens * (past + tokens / 2)
 
-    def grant(self, r: Request) -> None:
+    def grant(self, r: Request, tokens: int = 1) -> None:
         """Let the decode `r` take part in the coming step (walks only).
 
-        Raises PolicyError if `r` does not decode.
+        `tokens`: under speculation at most `row_tokens`; fewer drafts are verified if it is less.
+        Raises PolicyError if `r` does not decode, or on another number of tokens.
         """
         if r.state != DECODING:
             raise PolicyError(f"request {r.id} is granted a step, but does not decode; grant decodes only")
-        need = self.needs(r, 1)
-        if need > 0:
+        most = self.row_tokens(r)
+        if not 0 < tokens <= most:
+            raise PolicyError(
+                f"request {r.id} is granted {tokens} tokens; give a decode at least 1 and at most {most}"
+            )
+        need = self.needs(r, tokens)
+        if self.drafts is not None:
+            self.drafts.take(r, need)
+            if tokens < most:
+                self.drafts.trimmed[r] = tokens
+                self.edits += 1
+        elif need > 0:
             self.blocks.take(need)
-        r.planned = 1
+        r.planned = tokens
 
     def hold(self, r: Request) -> None:
         """Let the decode `r` miss the coming step.  Raises PolicyError if `r` does not decode."""
@@ -386,6 +438,8 @@ class Batch:
         step.padded_rows = self.num_padded if runs else 0
         step.context_tokens = self.context if runs else 0
         step.sampled_rows = sampled + step.num_decodes
+        if self.drafts is not None:
+            self.drafts.measure(self.running if runs else (), self.clock, step)
 
     def tick(self, steps: int) -> None:
         """`steps` steps: every decoding request gains one token in each."""
@@ -424,7 +478,11 @@ class Batch:
         r.generated += 1
         r.since = self.tick_count
         r.filled = r.computed
+        if r.reserved > 0 and r.reserved == self.blocks.count(r.computed):
+            r.reserved = 0  # the prompt has used it up
         del self.prefilling[r]
+        if self.tally is not None:
+            self.tally.first(r)
         return True
 
     def decode(self, r: Request) -> None:
@@ -434,9 +492,22 @@ class Batch:
         r.state = DECODING
         r.shift = r.computed - self.clock
         if r.reserved == 0:
-            self._cross(r, 1)
+            if self.drafts is None:
+                self._cross(r, 1)
+            else:
+                self.drafts.join(r)
         self.num_decoding += 1
         self.context += r.computed
+        if self.tally is not None:
+            self.tally.start(r)
+
+    def accept(self, r: Request, tokens: int) -> None:
+        """The step that has run brought the decode `r` so many tokens beside the one of the clock."""
+        r.gained = tokens + 1
+        if tokens > 0:
+            r.shift += tokens
+            self.context += tokens
+            self.log.accepted += (self.tick_count - 1, r.seat, tokens)
 
     def stop(self, r: Request) -> None:
         """Take `r`, which has all its tokens, off the clock; it keeps its seat and blocks."""
@@ -520,6 +591,8 @@ class Batch:
             self._cross(r, -1)
         self.num_decoding -= 1
         self.context -= r.computed
+        if self.tally is not None:
+            self.tally.stop(r)
 
     def _join(self, r: Request) -> None:
         """Let `r`, which has come with its KV, decode in the coming step."""
@@ -572,7 +645,7 @@ class Batch:
         tokens = r.computed + r.planned
         known = min(tokens, r.prompt + r.generated)
         if self.overlap and tokens > r.filled > 0:
-            known -= 1
+            known = max(known - r.gained, r.filled)
         self.blocks.release(r, tokens, known, again)
         r.filled = 0
         r.planned = 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 
+from batchwright.client_report import client_table
 from batchwright.cluster import Cluster, MakesCluster
 from batchwright.cluster import server as server_of
 from batchwright.contract import Begins, Policy
@@ -16,7 +17,7 @@ from batchwright.errors import InputError, nearest
 from batchwright.interval import Interval
 from batchwright.limits import Limits
 from batchwright.plain_table import WIDTH, table_text
-from batchwright.policies import AUTO, Static
+from batchwright.policies import AUTO, Ordered, Static
 from batchwright.replications import Estimates, check_loads, loads, loads_of_all_lengths, method_of, num_loads
 from batchwright.report import prose, tables
 from batchwright.report_json import as_json
@@ -89,8 +90,9 @@ class Runs(Mapping[str, Run]):
 
     def table(self) -> str:
         """The numbers side by side, what they alone do not say, and one paragraph, as text."""
-        parts = [table_text(part) for part in tables(self.estimates, WIDTH)]
-        return "\n\n".join([*parts, prose(self.estimates, WIDTH)])
+        of_clients = client_table(self.runs)
+        shown = [*tables(self.estimates, WIDTH), *([] if of_clients is None else [of_clients])]
+        return "\n\n".join([*map(table_text, shown), prose(self.estimates, WIDTH)])
 
     def to_json(self) -> dict[str, Any]:
         """The numbers, with units in the names; the schema is in docs/json.md."""
@@ -203,6 +205,8 @@ def run(
     else:
         found = Run(name, load, simulator)
     found.policy = policy
+    if isinstance(policy, Ordered) and policy.note:
+        found.note = f"{name}: {policy.note}"
     return found
 
 

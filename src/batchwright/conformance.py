@@ -80,7 +80,16 @@ def check(path: str) -> Result:
 def replay(recording: Row, skip: bool = True) -> Simulator:
     """Run the recorded workload with one second a step."""
     config = recording["config"]
-    limits = Limits(
+    flags = {name: config[name] for name in VLLM_FLAGS if config.get(name) is not None}
+    policy = Vllm(async_scheduling=config.get("async_scheduling", False), **flags)
+    simulator = Simulator(policy, Constant(1.0, empty=1.0), limits_of(config), skip=skip)
+    simulator.run(requests(recording))
+    return simulator
+
+
+def limits_of(config: Row) -> Limits:
+    """The limits of a recorded server."""
+    return Limits(
         max_num_seqs=config["max_num_seqs"],
         max_num_batched_tokens=config["max_num_batched_tokens"],
         max_model_len=config["max_model_len"],
@@ -88,11 +97,6 @@ def replay(recording: Row, skip: bool = True) -> Simulator:
         num_kv_blocks=config["num_blocks"] - 1,  # without vLLM's null block
         enable_prefix_caching=config["enable_prefix_caching"],
     )
-    flags = {name: config[name] for name in VLLM_FLAGS if config.get(name) is not None}
-    policy = Vllm(async_scheduling=config.get("async_scheduling", False), **flags)
-    simulator = Simulator(policy, Constant(1.0, empty=1.0), limits, skip=skip)
-    simulator.run(requests(recording))
-    return simulator
 
 
 def requests(recording: Row) -> list[Request]:

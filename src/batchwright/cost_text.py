@@ -33,14 +33,20 @@ _KINDS: Final = {  # "a number" for all others
     "gpu": "a quoted name",
     "model": "a quoted name",
     "tp": "a whole number",
+    "pp": "a whole number",
+    "dp": "a whole number",
+    "ep": "True or False",
     "cost": "a cost model",
 }
 _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
     "constant": ("seconds", "empty"),
     "linear": ("base", "prefill", "decode", "context", "prefill_attention"),
-    "roofline": ("gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds"),
+    "roofline": (
+        "gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds", "pp", "dp", "ep", "router_skew",
+        "context_cv",
+    ),
     "hosted": ("cost", "base", "per_running"),
-}
+}  # fmt: skip
 _REQUIRED: Final[dict[str, int]] = {"constant": 1, "linear": 1, "roofline": 2, "hosted": 1}
 
 
@@ -70,6 +76,8 @@ def _value(node: ast.expr, key: str, text: str) -> object:
     kind = _KINDS.get(key, "a number")
     if kind == "a cost model" and isinstance(node, ast.Call):
         return _built(node, text)
+    if kind == "True or False" and isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        return node.value
     value = literal(node)
     if kind == "a quoted name" and isinstance(value, str):
         return value

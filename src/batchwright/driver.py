@@ -19,10 +19,12 @@ from batchwright.batch import LEAVE, PAD, Batch
 from batchwright.blocks import Blocks
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, empty_seconds, stretch_of
+from batchwright.drafted import drafted
 from batchwright.errors import PolicyError, RequestError
 from batchwright.host_link import host_link
 from batchwright.limits import Limits
 from batchwright.log import Log
+from batchwright.prediction import predicted
 from batchwright.request import FINISHED, MOVING_IN, NEVER, NEW, Request
 from batchwright.step import Step
 from batchwright.swapping import land
@@ -40,14 +42,18 @@ def shown(seconds: float) -> float:
 
 
 class Driver:
-    """One replica under `policy`; `cost` tells policies, and reports, what a step takes."""
+    """One replica under `policy`; `cost` tells policies, and reports, what a step takes.
+
+    `plain`: the time of quiet steps that verify no drafts, without the draft's.
+    """
 
     def __init__(self, policy: Policy | Begins, cost: CostModel, limits: Limits, blocks: Blocks) -> None:
         self.batch = Batch(limits, blocks)
         self.batch.link = host_link(cost)
         self._ask = self._begun(policy)
-        self.cost = cost
-        self.stretch: Callable[[Step, int], float] = stretch_of(cost, self.batch.overlap)
+        self.cost = drafted(cost, self.batch.drafts)
+        self.stretch: Callable[[Step, int], float] = stretch_of(self.cost, self.batch.overlap)
+        self.plain = self.stretch if self.cost is cost else stretch_of(cost, self.batch.overlap)
         self._empty = empty_seconds(cost)
         self.batch.predict = self._predict
         self.num_decisions = 0
@@ -236,6 +242,8 @@ class Driver:
 
     def _enqueue(self, r: Request) -> None:
         """`r` has just come."""
+        if self.batch.predictor is not None:
+            r.predicted = predicted(self.batch.predictor, r)
         self.batch.enqueue(r)
 
     def _cancel(self, r: Request, instant: float) -> None:

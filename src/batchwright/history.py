@@ -1,8 +1,8 @@
 """The steps of a run, expanded from its run-length log.
 
 A stay decodes one token in each of its ticks `since` .. `stopped` - 1, but for those that it
-was held in and those in which no decode ran; free blocks are recomputed backwards from the
-end of every stretch.
+was held in and those in which no decode ran, and beside it the drafts that were accepted; free
+blocks are recomputed backwards from the end of every stretch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from batchwright.log import ABORTED, COMPLETE, DROPPED, MOVED, PREEMPTED, STAY, 
 class EngineStep:
     """One step as the engine ran it.  Requests by id, in the engine's order."""
 
-    scheduled: list[tuple[int, int]] = field(default_factory=list)  # id, tokens
+    scheduled: list[tuple[int, int]] = field(default_factory=list)  # id, tokens (no rejected drafts)
     admitted: list[tuple[int, int]] = field(default_factory=list)  # id, cached tokens
     brought: list[tuple[int, int]] = field(default_factory=list)  # of the admitted: id, tokens of its own KV
     preempted: list[int] = field(default_factory=list)
@@ -82,6 +82,7 @@ class _Expansion:
         self.ends: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # seat, id
         self.taken = [0] * count  # blocks that decodes took
         self.missed = _pairs(log, "held")
+        self.accepted = _accepted(log)
         self.paused = set(log.column("paused"))
 
     def run(self) -> list[EngineStep]:
@@ -164,8 +165,9 @@ class _Expansion:
         for tick in range(stay.stopped - 1, stay.since - 1, -1):
             if (tick, stay.seat) in self.missed or tick in self.paused:
                 continue
-            context -= 1
-            self.seats[tick].append((stay.seat, stay.id, 1))
+            tokens = 1 + self.accepted.get((tick, stay.seat), 0)
+            context -= tokens
+            self.seats[tick].append((stay.seat, stay.id, tokens))
             self.taken[tick] += stay.reserved == 0 and context % self.block_size == 0
             self.steps[tick].num_decodes += 1
             self.steps[tick].context_tokens += context
@@ -204,3 +206,9 @@ class _Expansion:
 def _pairs(log: Log, name: str) -> set[tuple[int, int]]:
     flat = log.column(name)
     return {(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)}
+
+
+def _accepted(log: Log) -> dict[tuple[int, int], int]:
+    """Drafts accepted, by tick and seat."""
+    flat = log.column("accepted")
+    return {(flat[i], flat[i + 1]): flat[i + 2] for i in range(0, len(flat), 3)}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from batchwright.errors import LimitError
+from batchwright.ranked import EVICTIONS, LRU
 from batchwright.request import LONGEST
 
 LARGEST_BLOCK: Final = 1 << 16  # tokens
@@ -23,6 +24,8 @@ class Limits:
     num_kv_blocks           KV blocks that requests can use (vLLM's `num_gpu_blocks` - 1:
                             its null block is never given out); None: memory is not modelled
     enable_prefix_caching   keep released blocks for requests with the same prefix
+    prefix_cache_blocks     free KV blocks that keep what is cached in them; None: all, as in vLLM
+    prefix_eviction         whose is lost first: lru (vLLM's) or lfu; see `ranked`
 
     Raises LimitError on a value that no engine can start with.
     """
@@ -33,6 +36,8 @@ class Limits:
     block_size: int = 16
     num_kv_blocks: int | None = None
     enable_prefix_caching: bool = True
+    prefix_cache_blocks: int | None = None
+    prefix_eviction: str = LRU
 
     def __post_init__(self) -> None:
         _check_positive("max_num_seqs", self.max_num_seqs)
@@ -46,6 +51,7 @@ class Limits:
             raise LimitError(
                 f"enable_prefix_caching is {self.enable_prefix_caching!r}, but must be True or False"
             )
+        _check_cache(self.prefix_cache_blocks, self.prefix_eviction)
         if self.max_num_seqs > self.max_num_batched_tokens:
             raise LimitError(
                 f"max_num_seqs {self.max_num_seqs} is over max_num_batched_tokens "
@@ -74,8 +80,15 @@ class Limits:
         return LONGEST if self.num_kv_blocks is None else self.num_kv_blocks * self.block_size
 
 
-def _check_positive(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise LimitError(f"{name} is {value!r}, but must be a whole number of at least 1")
+def _check_cache(blocks: object, eviction: object) -> None:
+    if blocks is not None:
+        _check_positive("prefix_cache_blocks", blocks, least=0)
+    if eviction not in EVICTIONS:
+        raise LimitError(f"prefix_eviction is {eviction!r}; known: {', '.join(EVICTIONS)}")
+
+
+def _check_positive(name: str, value: object, least: int = 1) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise LimitError(f"{name} is {value!r}, but must be a whole number of at least {least}")
     if value > UNLIMITED:
         raise LimitError(f"{name} is {value}, over {UNLIMITED}; lower it")

@@ -7,6 +7,7 @@ Recording must cost next to nothing, so the log is flat lists of numbers; everyt
     taken, freed         KV blocks taken in it, and freed when requests left at its end
     chunks               tick, seat, tokens; the chunk that completes a prompt is left out
     held                 tick, seat        a decode missed the step
+    accepted             tick, seat, tokens   draft tokens that a decode gained beside its own
     paused               tick              no decode ran in the step
     jumps, jump_times    tick, and the second at which it began after an idle time
     transfers            id, way (OUT or IN), tokens   of KV that moved
@@ -60,6 +61,7 @@ class Log:
         self.times: list[float] = []
         self.chunks: list[int] = []
         self.held: list[int] = []
+        self.accepted: list[int] = []
         self.paused: list[int] = []
         self.num_seats = 0  # given to requests so far
         self.jumps: list[int] = []
@@ -163,6 +165,7 @@ class Log:
         self._pack("freed", self.freed)
         self._pack("chunks", self.chunks)
         self._pack("held", self.held)
+        self._pack("accepted", self.accepted)
         self._pack("paused", self.paused)
         self._pack("transfers", self.transfers)
         self._pack_seconds("transfer_times", self.transfer_times)

@@ -221,6 +221,8 @@ def _fairness(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         ("clients", [count(one.num_clients) for one in found]),
         ("clients starved", [count(one.num_starved) for one in found]),
         ("Jain index", [amount(one.jain) for one in found]),
+        ("Jain index, slowdown", [amount(one.jain_slowdown) for one in found]),
+        ("worst client TTFT P99", [seconds(one.worst_ttft) for one in found]),
         ("slowdown mean", [amount(one.mean_slowdown) for one in found]),
         ("slowdown max", [amount(one.max_slowdown) for one in found]),
     ]

@@ -8,6 +8,7 @@ from itertools import combinations
 from math import isnan
 from typing import Any, Final
 
+from batchwright.client_report import clients_json
 from batchwright.explain import paragraph
 from batchwright.interval import Interval
 from batchwright.limits import Limits
@@ -79,6 +80,7 @@ def _policy(name: str, run: Run, estimates: Estimates) -> dict[str, Any]:
         "slots": run.slots.to_json(),
         "saturation": run.saturation().to_json(),
         "fairness": run.fairness.to_json(),
+        "clients": clients_json(run),
         "intervals": dict(_intervals(name, estimates)),
         **({"replicas": [_replica(part) for part in run.parts]} if isinstance(run, ReplicatedRun) else {}),
         "per_load": {} if estimates.num_loads == 1 else dict(_per_load(name, estimates)),

@@ -48,13 +48,14 @@ LONGEST: Final = 1 << 24  # tokens; beyond any model, so a length over it is an 
 class Block:
     """A keyed KV block, or a run of `count` private ones that nobody can hit again."""
 
-    __slots__ = ("count", "id", "key", "stale", "twin", "users")
+    __slots__ = ("count", "hits", "id", "key", "stale", "twin", "users")
 
     def __init__(self, key: int, count: int, users: int) -> None:
         self.key = key
         self.count = count
         self.users = users
         self.id = -1  # where an engine has it, if there is an engine
+        self.hits = 0  # requests that started from it
         self.stale = 0  # entries in the free list from before it was taken again
         self.twin: Block | None = None  # the next block with the same key
 
@@ -78,9 +79,9 @@ class Request:
 
     __slots__ = (
         "admitted", "arrival", "blocks", "brought", "cached", "client", "computed", "due", "filled",
-        "finished", "first_token", "generated", "id", "max_tokens", "planned", "preemptions",
-        "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift", "since", "state",
-        "stopped", "then", "true_output", "until",
+        "finished", "first_token", "gained", "generated", "guessed", "id", "max_tokens", "planned",
+        "predicted", "preemptions", "prefix", "priority", "prompt", "queued", "reserved", "seat", "shift",
+        "since", "state", "stopped", "then", "true_output", "until",
     )  # fmt: skip
 
     def __init__(
@@ -120,6 +121,8 @@ class Request:
         self.planned = 0  # tokens of the coming step (chunks and walks only)
         self.shift = 0  # computed = batch.clock + shift, while decoding
         self.due = 0  # clock of its last token; the simulator's
+        self.gained = 1  # tokens that its last decode brought; more where drafts were accepted
+        self.guessed = b""  # which of its tokens a draft guesses; the simulator's
         self.seat = 0  # rank in admission order
         self.reserved = 0  # KV blocks set aside at admission; 0: they are taken as needed
         self.queued = NEW  # ticks, for the log: of its arrival (or NEW, or COMING),
@@ -132,6 +135,7 @@ class Request:
         self.filled = 0  # tokens that the cache can have with none of them in flight (overlap)
         self.blocks = NO_BLOCKS  # the leading KV blocks that have a key
         self.preemptions = 0
+        self.predicted = 0.0  # tokens of output that a predictor expects, if the policy asked for one
         self.first_token = 0.0
         self.finished = 0.0
 

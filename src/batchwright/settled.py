@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import ceil
 
 from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
 from batchwright.errors import LimitError
@@ -55,12 +56,23 @@ def check_model_len(given: int, most: int | None) -> None:
 
 
 def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = UTILIZATION) -> int | None:
-    """KV blocks of the GPUs of `cost`; None if it has none."""
+    """KV blocks of the GPUs of `cost`, all its data-parallel ranks together; None if it has none."""
+    device = device_of(cost)
+    if not isinstance(device, Roofline):
+        return None
+    tokens = ceil(limits.max_num_batched_tokens / (device.dp * device.pp))
+    seqs = ceil(limits.max_num_seqs / device.dp)
+    blocks = device.num_kv_blocks(gpu_memory_utilization, limits.block_size, tokens, seqs)
+    return device.dp * blocks
+
+
+def engine_blocks(flags: Limits, cost: CostModel, gpu_memory_utilization: float) -> int | None:
+    """KV blocks that one engine counts under its own flags: of one data-parallel rank."""
     device = device_of(cost)
     if not isinstance(device, Roofline):
         return None
     return device.num_kv_blocks(
-        gpu_memory_utilization, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs
+        gpu_memory_utilization, flags.block_size, flags.max_num_batched_tokens, flags.max_num_seqs
     )
 
 

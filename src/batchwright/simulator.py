@@ -7,6 +7,9 @@ event, so time jumps there.  Inside such a quiet stretch
     now = anchor + seconds of k quiet steps
 
 whether the k steps are skipped or walked, so both give the same bits.
+
+Under speculative decoding each step brings each request its own number of tokens: every step is
+walked, and the policy asked, as if it had been edited.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ from math import inf, isnan, nextafter
 from batchwright.blocks import Blocks
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel, Linear
+from batchwright.drafts import Drafts
 from batchwright.driver import Driver, shown
 from batchwright.errors import PolicyError, RequestError
 from batchwright.limits import Limits
 from batchwright.request import DECODING, NEVER, Request
+from batchwright.speculation import Guesses
 from batchwright.step import Step
 
 
@@ -43,7 +48,9 @@ class Simulator(Driver):
     ) -> None:
         settled = limits or Limits()
         super().__init__(policy, cost, settled, Blocks.of(settled))
-        self._linear = cost if isinstance(cost, Linear) else None
+        self._linear = self.cost if isinstance(self.cost, Linear) else None
+        drafts = self.batch.drafts
+        self._guesses = None if drafts is None else Guesses(drafts.speculation)
         self.skip = skip and not audit
         self._audit = audit
         self._in_flight = NEVER  # end of the edited step that is running
@@ -92,7 +99,7 @@ class Simulator(Driver):
             if not self._holds:
                 self._decide()
             self._holds = False
-            if b.edits > 0:
+            if b.edits > 0 or (self._guesses is not None and b.has_work):
                 is_running = self._edited_step(until)
             elif (b.num_decoding > 0 and b.decodes_run) or self._ended:
                 is_running = self._quiet_stretch(until)
@@ -212,7 +219,9 @@ class Simulator(Driver):
         b.now = end
         b.tick(1)
         free = b.blocks.free
-        if self._dues and self._dues[0] <= b.clock:
+        if self._guesses is not None and b.drafts is not None:
+            self._verify(self._guesses, b.drafts)
+        elif self._dues and self._dues[0] <= b.clock:
             self._collect_due()
         self._end_plan()
         if self._done or self._ended:
@@ -311,6 +320,26 @@ class Simulator(Driver):
                 r.due = -1
                 self._done.append(r)
 
+    def _verify(self, guesses: Guesses, drafts: Drafts) -> None:
+        """Give the decodes of the step that has just run their right guesses."""
+        b = self.batch
+        if b.decodes_run:
+            for r in b.running:
+                if r.state == DECODING:
+                    self._accept(r, guesses, drafts.tokens(r, b.clock - 1) - 1)
+        drafts.trimmed.clear()
+
+    def _accept(self, r: Request, guesses: Guesses, drafts: int) -> None:
+        """Let the decode `r`, which has verified so many drafts, keep the right ones up to its end."""
+        b = self.batch
+        generated = b.clock + r.shift - r.prompt + 1  # with the token that the clock gave
+        left = r.true_output - generated
+        right = guesses.accepted(r, generated - 1, min(drafts, left))
+        b.accept(r, right)
+        if right == left:
+            r.guessed = b""
+            self._done.append(r)
+
     def _decode(self, r: Request) -> None:
         self.batch.decode(r)
         self._expect(r)
@@ -318,6 +347,8 @@ class Simulator(Driver):
     def _expect(self, r: Request) -> None:
         """`r` decodes: note when its last token is due."""
         b = self.batch
+        if self._guesses is not None:
+            return
         r.due = b.clock + r.true_output - r.generated
         due = self._due.get(r.due)
         if due is None:

@@ -5,6 +5,10 @@ A quiet step repeats the one before, except that every row reads one token more:
     context_tokens(j) = context_tokens + j * (num_decodes + padded_rows)
 
 so a cost model can price `k` quiet steps at once.
+
+A decode that verifies d draft tokens (`speculation`) costs what a decode and a chunk of d tokens
+on the same context cost that read its KV once: drafts are among `prefill_tokens`, their pairs in
+`prefill_attention`, and each of them is a sampled row.
 """
 
 from __future__ import annotations
@@ -18,19 +22,20 @@ class Step:
     """
 
     __slots__ = (
-        "context_tokens", "num_chunks", "num_decodes", "padded_rows", "past_tokens",
+        "context_tokens", "draft_tokens", "num_chunks", "num_decodes", "padded_rows", "past_tokens",
         "prefill_attention", "prefill_tokens", "sampled_rows",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.prefill_tokens = 0  # prompt tokens computed, padding included
+        self.prefill_tokens = 0  # prompt tokens computed, padding and draft tokens included
         self.num_chunks = 0  # requests with prompt tokens in this step
         self.prefill_attention = 0.0  # sum over chunks of tokens * (past + tokens / 2)
         self.past_tokens = 0  # KV tokens that the chunks start from, and read
         self.num_decodes = 0
         self.padded_rows = 0  # rows that have ended and are still computed (padded static)
         self.context_tokens = 0  # KV tokens that decodes and padded rows read
-        self.sampled_rows = 0  # rows that yield a token: decodes and last chunks
+        self.sampled_rows = 0  # rows that yield a token: decodes and last chunks; and draft tokens
+        self.draft_tokens = 0  # that decodes verify
 
     def same(self, other: Step) -> bool:
         """Do both compute the same?"""
@@ -43,6 +48,7 @@ class Step:
             and self.past_tokens == other.past_tokens
             and self.prefill_attention == other.prefill_attention
             and self.sampled_rows == other.sampled_rows
+            and self.draft_tokens == other.draft_tokens
         )
 
     def later(self, steps: int) -> Step:
@@ -56,6 +62,7 @@ class Step:
         step.padded_rows = self.padded_rows
         step.context_tokens = self.context_tokens + steps * (self.num_decodes + self.padded_rows)
         step.sampled_rows = self.sampled_rows
+        step.draft_tokens = self.draft_tokens
         return step
 
     def quiet(self, num_decodes: int, padded_rows: int, context_tokens: int) -> None:
@@ -68,3 +75,4 @@ class Step:
         self.padded_rows = padded_rows
         self.context_tokens = context_tokens
         self.sampled_rows = num_decodes
+        self.draft_tokens = 0

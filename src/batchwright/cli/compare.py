@@ -10,6 +10,7 @@ from typing import Any
 from batchwright import run_folder
 from batchwright.cli.progress import progress
 from batchwright.cli.screen import heading, screen
+from batchwright.client_report import client_table
 from batchwright.comparison import Runs
 from batchwright.comparison import compare as compare_policies
 from batchwright.durations import duration
@@ -74,6 +75,9 @@ def _print(runs: Runs, notes: list[str], window: float | None) -> None:
     console.print(heading(runs.load, notes))
     for part in tables(runs.estimates, console.width):
         console.print(part)
+    of_clients = client_table(runs)
+    if of_clients is not None:
+        console.print(of_clients)
     console.print(prose(runs.estimates, console.width))
     for part in of_windows:
         console.print()

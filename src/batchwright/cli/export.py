@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -27,9 +27,10 @@ from batchwright.export import (
 from batchwright.export.perfetto import MOST
 from batchwright.files import check_free, write_whole
 from batchwright.run import Run
-from batchwright.scenario.build import DEFAULT_TP, Prepared, prepare
+from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
+from batchwright.scenario.split import split_of
 from batchwright.settled import device_of
 
 DEFAULT_POLICY: Final = "vllm"
@@ -152,11 +153,11 @@ def _command(scenario: Scenario, settings: Settings) -> Made:
     sent = replay_trace(load, arrival)
     script = replay_script(
         load,
-        prepared.limits,
+        prepared.flags,
         policy,
         trace=str(trace),
         model=model,
-        tp=scenario.tp or DEFAULT_TP,
+        **asdict(split_of(scenario)),
     )
     not_said = [f"not reproduced: {note}" for note in script.notes]
     return {trace: sent.text, settings.output: script.text}, [*notes, *sent.notes, *not_said]

@@ -20,6 +20,7 @@ from batchwright.engines.work import Work
 from batchwright.errors import PolicyError
 from batchwright.limits import Limits
 from batchwright.log import Log
+from batchwright.prediction import Lengths
 from batchwright.request import CANCELLED, DECODING, NEVER, PADDED, PREFILLING, Block, Request
 from batchwright.step import Step
 
@@ -70,7 +71,7 @@ class Live(Driver):
         self._begin(cost, settled)
 
     def _begin(self, cost: CostModel, limits: Limits) -> None:
-        self.blocks = NumberedBlocks(limits.blocks, limits.block_size, limits.enable_prefix_caching)
+        self.blocks = NumberedBlocks.of(limits)
         super().__init__(self._policy, cost, limits, self.blocks)
         self._sees_all = True
         self._are_listed = False
@@ -78,11 +79,21 @@ class Live(Driver):
 
     def _begun(self, policy: Policy | Begins) -> Policy:
         asked = super()._begun(policy)
+        if self.batch.drafts is not None:
+            raise PolicyError(
+                "the policy speculates, which is simulated only: engines here verify no drafts; "
+                "leave num_speculative_tokens out"
+            )
         if self.batch.host is not None:
             raise PolicyError(
                 f"{policy!r} swaps KV to host memory, which the engines here cannot; let it recompute"
             )
         self.batch.overlap = False
+        if isinstance(self.batch.predictor, Lengths):
+            raise PolicyError(
+                f"{policy!r} asks how long outputs will be, which only a simulator knows; give a predictor "
+                "of your own, or none"
+            )
         return asked
 
     # --- for users ------------------------------------------------------------

@@ -23,7 +23,7 @@ import numpy as np
 
 from batchwright.engines.engine import Capacity
 from batchwright.engines.libllama import Batch, LibLlama, open_library
-from batchwright.engines.sampling import sample
+from batchwright.engines.next_token import sample
 from batchwright.engines.sequence import Sequence
 from batchwright.engines.work import Work
 from batchwright.errors import EngineError, InputError, LimitError, nearest

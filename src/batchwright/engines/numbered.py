@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from batchwright.blocks import PRIVATE, Blocks
 from batchwright.errors import PolicyError
+from batchwright.ranked import LRU
 from batchwright.request import NO_BLOCKS, Block, Request
 
 
@@ -21,8 +22,10 @@ class NumberedBlocks(Blocks):
     `left`: requests that have lost their blocks; the driver clears it.
     """
 
-    def __init__(self, size: int, block_size: int, caching: bool) -> None:
-        super().__init__(size, block_size, caching)
+    def __init__(
+        self, size: int, block_size: int, caching: bool, keep: int = -1, eviction: str = LRU
+    ) -> None:
+        super().__init__(size, block_size, caching, keep, eviction)
         self.tables: dict[Request, list[int]] = {}
         self.left: list[Request] = []
         self._spare: list[int] = []  # ids that have been used, and hold nothing of use
@@ -84,7 +87,8 @@ class NumberedBlocks(Blocks):
         """Also that every id is in one place."""
         super().check(holders, used)
         ids = list(self._spare)
-        shared = {id(block): block for block in self._released if block.key != PRIVATE and block.users == 0}
+        free = self._free_list()
+        shared = {id(block): block for block in free if block.key != PRIVATE and block.users == 0}
         for r, table in self.tables.items():
             have = len(r.blocks)
             assert table[:have] == [block.id for block in r.blocks], "a table does not start as shared"

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchwright.engines.engine import Capacity
-from batchwright.engines.sampling import sample
+from batchwright.engines.next_token import sample
 from batchwright.engines.work import Work
 from batchwright.errors import EngineError, InputError, LimitError
 

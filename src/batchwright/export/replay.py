@@ -22,6 +22,7 @@ from batchwright.export.mooncake import hash_tokens_of, mooncake_trace
 from batchwright.limits import UNLIMITED, Limits
 from batchwright.metrics import Numbers
 from batchwright.policies import Vllm
+from batchwright.ranked import LRU
 from batchwright.workload import Workload
 
 NAMES: Final = {"policy": "scheduling-policy"}  # where the flag of `vllm serve` is called otherwise
@@ -36,12 +37,16 @@ def replay_script(
     trace: str,
     model: str,
     tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: bool = False,
     result: str = "result.json",
 ) -> Exported:
     """Two commands: start the server, and once it answers, send the load.
 
     `trace`: the file of `replay_trace`.  `result`: what the client writes.
-    `policy`: what was simulated; only that of vLLM can be told to the server.
+    `policy`: what was simulated; only that of vLLM can be told to the server.  `limits`: as the
+    flags state them, of one of the `dp` ranks.
     """
     notes = tuple(" ".join(note.split()) for note in _notes(load, limits, policy))
     lines = [
@@ -49,7 +54,7 @@ def replay_script(
         *(f"#   {note}" for note in notes),
         "",
         "# The server:",
-        serve_command(limits, policy, model, tp),
+        serve_command(limits, policy, model, tp, pp, dp, ep),
         "",
         "# The load, from another shell once the server answers:",
         bench_command(load, trace, model, result),
@@ -57,10 +62,13 @@ def replay_script(
     return Exported(text="\n".join(lines) + "\n", notes=notes)
 
 
-def serve_command(limits: Limits, policy: Any, model: str, tp: int = 1) -> str:
+def serve_command(
+    limits: Limits, policy: Any, model: str, tp: int = 1, pp: int = 1, dp: int = 1, ep: bool = False
+) -> str:
     """`vllm serve` under `limits`, and under the flags of `policy` where that is vLLM's."""
     flags: dict[str, Any] = {
         "tensor_parallel_size": tp,
+        **_split(pp, dp, ep),
         "max_num_seqs": limits.max_num_seqs,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "max_model_len": limits.max_model_len,
@@ -75,6 +83,13 @@ def serve_command(limits: Limits, policy: Any, model: str, tp: int = 1) -> str:
     for name, value in flags.items():
         words += _words(name, value)
     return shlex.join(words)
+
+
+def _split(pp: int, dp: int, ep: bool) -> dict[str, Any]:
+    """The flags that split the model further, where it is split."""
+    sizes = {"pipeline_parallel_size": pp, "data_parallel_size": dp}
+    found: dict[str, Any] = {name: size for name, size in sizes.items() if size > 1}
+    return found | ({"enable_expert_parallel": True} if ep else {})
 
 
 def replay_trace(load: Workload, arrival: Numbers | None = None) -> Exported:
@@ -134,5 +149,7 @@ def _notes(load: Workload, limits: Limits, policy: Any) -> Iterator[str]:
             f"{over} requests whose prompt and output are over max_model_len {limits.longest}: the server "
             "refuses them, where the simulation cuts the output or rejects the prompt"
         )
+    if limits.prefix_cache_blocks is not None or limits.prefix_eviction != LRU:
+        yield "the prefix cache: vLLM keeps what fits and evicts the least recently used"
     if limits.blocks == UNLIMITED:
         yield "KV memory: it is not modelled, so the server takes what fits its GPU"

@@ -2,9 +2,11 @@
 
 from batchwright.hardware.config import find_model, read_model
 from batchwright.hardware.gpus import GPUS, Gpu, find_gpu
-from batchwright.hardware.kv import check_tp, kv_bytes_per_token, num_kv_blocks, reserved_bytes
+from batchwright.hardware.kv import kv_bytes_per_token, num_kv_blocks, reserved_bytes
 from batchwright.hardware.models import MODELS, Model
 from batchwright.hardware.roofline import Coefficients, coefficients
+from batchwright.hardware.split import check_split, check_tp, weight_bytes
+from batchwright.hardware.spread import Spread, spread
 
 __all__ = [
     "GPUS",
@@ -12,6 +14,8 @@ __all__ = [
     "Coefficients",
     "Gpu",
     "Model",
+    "Spread",
+    "check_split",
     "check_tp",
     "coefficients",
     "find_gpu",
@@ -20,4 +24,6 @@ __all__ = [
     "num_kv_blocks",
     "read_model",
     "reserved_bytes",
+    "spread",
+    "weight_bytes",
 ]

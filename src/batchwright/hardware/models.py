@@ -159,6 +159,11 @@ _ALL: Final = (
         source="config.json of Qwen/Qwen2.5-32B-Instruct",
     ),
     Model(
+        name="qwq-32b", layers=64, hidden=5120, heads=40, kv_heads=8, head_dim=128,
+        intermediate=27648, vocab=152064, max_position_embeddings=40960, qkv_bias=True,
+        source="config.json of Qwen/QwQ-32B",
+    ),
+    Model(
         name="qwen3-8b", layers=36, hidden=4096, heads=32, kv_heads=8, head_dim=128,
         intermediate=12288, vocab=151936, max_position_embeddings=40960, qk_norm=True,
         source="config.json of Qwen/Qwen3-8B",

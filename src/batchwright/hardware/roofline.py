@@ -70,13 +70,13 @@ def coefficients(gpu: Gpu, model: Model, tp: int, mfu: float, mbu: float, link: 
         head=2.0 * head / bandwidth,
         experts=expert * model.experts * weight / bandwidth,
         missed=1.0 - model.active_experts / model.experts if model.moe_layers else 0.0,
-        hops=reduces * _hops(gpu, tp),
+        hops=reduces * hops(gpu, tp),
         transfer=reduces * (2 * (tp - 1) / tp) * model.hidden * 2 / link,
         pair=4.0 * model.layers * model.heads * model.head_dim / flops,
         read=kv_bytes_per_token(model, tp) / (gpu.bandwidth * mbu),
     )
 
 
-def _hops(gpu: Gpu, tp: int) -> float:
+def hops(gpu: Gpu, tp: int) -> float:
     """Latency of one all-reduce: up and down a tree through the switch, or twice round a ring."""
     return 2 * log2(tp) * SWITCHED_HOP if gpu.switched else 2 * (tp - 1) * PCIE_HOP

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from batchwright.config import ordinary
+
+Kind = TypeVar("Kind")
 
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """A few words each, in a policy's attribute `about`.
-
-    It has no annotation there: mypyc drops ClassVar, and a compiled policy would take it for a flag.
+    """A few words each, in the attribute `about` of a policy's settings, which are `described`.
 
     engine    what it stands for, with the version that its rules were read from
     order     of the waiting
@@ -34,3 +35,12 @@ class About:
     leave: str
     source: str
     left_out: str
+
+
+def described(kind: type[Kind]) -> type[Kind]:
+    """Settings with an attribute `about`, which is no flag.  To be applied before `dataclass`.
+
+    mypyc annotates every attribute, and forgets ClassVar, so a dataclass would take it for a field.
+    """
+    kind.__annotations__.pop("about", None)
+    return kind

@@ -161,7 +161,8 @@ class DynamicRule:
         if view.num_running > 0:
             return 0
         deadline = view.oldest + self.window
-        size = starting(view.num_waiting, view.now >= deadline, self.max_batch_size, self.preferred)
+        ready = min(view.num_waiting, self.max_batch_size)
+        size = starting(ready, self.window, view.now >= deadline, self.preferred)
         if size == 0:
             view.wake_at(deadline)
         return size

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Final
 
 from batchwright.errors import InputError, LimitError
+from batchwright.limits import Limits
 
 DEFAULT_BATCH: Final = 32  # requests, of batches that start together
 
@@ -31,9 +32,13 @@ def check_bool(policy: str, flags: object, name: str) -> None:
         raise InputError(f"{policy}: {name} is {value!r}, but must be true or false")
 
 
-def check_number(policy: str, flags: object, name: str, least: float, most: float) -> None:
-    """The flag `name` must be a finite number from `least` to `most`."""
+def check_number(
+    policy: str, flags: object, name: str, least: float, most: float, optional: bool = False
+) -> None:
+    """The flag `name` must be a finite number from `least` to `most`; `optional`: or None."""
     value: object = vars(flags)[name]
+    if optional and value is None:
+        return
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:  # type: ignore[operator]
         raise InputError(f"{policy}: {name} is {value!r}, but must be a number from {least:g} to {most:g}")
@@ -67,5 +72,31 @@ def batch_size(policy: str, name: str, value: int | None, max_num_seqs: int) -> 
     if value > max_num_seqs:
         raise LimitError(
             f"{policy}: {name} {value} is over max_num_seqs {max_num_seqs}; lower it or raise max_num_seqs"
+        )
+    return value
+
+
+def usual(value: int | None, default: int, limit: int) -> int:
+    """The value of a flag; None: the engine's default, or the server's limit if that is less."""
+    return min(default, limit) if value is None else value
+
+
+def kv_tokens(policy: str, name: str, value: int | None, limits: Limits) -> int:
+    """KV tokens of which a policy makes use; None: all.
+
+    Raises LimitError if the server has fewer, or if they cannot hold its longest request.
+    """
+    size = limits.block_size
+    if value is None:
+        return limits.blocks * size
+    if value > limits.blocks * size:
+        raise LimitError(
+            f"{policy}: {name} {value} is over the {limits.blocks * size} tokens that {limits.blocks} "
+            f"KV blocks of {size} hold; lower it or raise num_kv_blocks"
+        )
+    if value // size < (limits.longest + size - 1) // size:
+        raise LimitError(
+            f"{policy}: {name} {value}, or {value // size} KV blocks of {size}, cannot hold a request of "
+            f"{limits.longest} tokens; raise it or lower max_model_len"
         )
     return value

@@ -3,17 +3,15 @@
 order fcfs · gate the batch is empty, and full or old enough · KV the worst case of every
 slot · composition all prompts in one step, then decodes · victim none · leave at once
 
-Nobody joins until the batch has ended, so it only shrinks.  The rule for `w` waiting
-requests, the oldest of which came at `t`:
+Nobody joins until the batch has ended, so it only shrinks.  The rule for the first `w` waiting
+requests, at most max_batch_size, the oldest of which came at `t`:
 
-    more than max_batch_size wait           start max_batch_size of them
-    a preferred size p <= w, now < t + window   start the p that came first
-    w >= the greatest preferred size        start all
-    now >= t + window                       start all
-    otherwise                               wait until t + window, or for the next arrival
+    a preferred size p <= w, and now < t + window or window = 0   start the p that came first
+    now >= t + window                                             start all w
+    otherwise                                                     wait until then, or for an arrival
 
-Source: Triton Inference Server, `dynamic_batch_scheduler.cc` (`max_queue_delay`,
-`preferred_batch_size`).
+Source: Triton Inference Server, `dynamic_batch_scheduler.cc`, GetDynamicBatch
+(`max_queue_delay_microseconds`, `preferred_batch_size`).
 """
 
 from __future__ import annotations
@@ -23,19 +21,21 @@ from dataclasses import dataclass
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
-from batchwright.policies.about import About
+from batchwright.policies.about import About, described
 from batchwright.policies.check import DEFAULT_BATCH, batch_size, check_count, check_number, check_sizes
 from batchwright.policies.kv import admit_whole, can_reserve, whole_length
 
 
 @ordinary
 @dataclass(frozen=True)
+@described
 class Dynamic:
     """`max_batch_size`: requests of one batch; None: 32, or `max_num_seqs` if that is less.
 
-    `window`: seconds that the oldest request waits at most while the server is free; 0 is greedy.
+    `window`: seconds that the oldest request waits at most while the server is free; 0: nobody waits then.
 
-    `preferred_sizes`: batch sizes to start at before the window ends; none: `max_batch_size`.
+    `preferred_sizes`: batch sizes to start at before the window ends, or at any time if there is none;
+    empty: `max_batch_size`.
     Raises InputError on a value that cannot be.
     """
 
@@ -87,8 +87,9 @@ class DynamicRun:
 
     def size(self, b: Batch) -> int:
         """How many requests to start now; 0: wait."""
-        deadline = b.waiting.first().arrival + self.window
-        size = starting(b.num_waiting, b.now >= deadline, self.max_batch_size, self.preferred)
+        deadline = b.waiting.oldest(b.num_waiting) + self.window
+        ready = min(b.num_waiting, self.max_batch_size)
+        size = starting(ready, self.window, b.now >= deadline, self.preferred)
         if size == 0:
             b.wake_at(deadline)
         return size
@@ -101,11 +102,9 @@ class DynamicRun:
             admit_whole(b, r, whole_length(r))
 
 
-def starting(waiting: int, is_over: bool, most: int, preferred: list[int]) -> int:
-    """How many of `waiting` requests to start, at most `most`; 0: wait.  `is_over`: has the window ended?"""
-    if waiting > most:
-        return most
-    best = max([size for size in preferred if size <= waiting], default=0)
-    if best > 0 and not is_over:
+def starting(ready: int, window: float, is_over: bool, preferred: list[int]) -> int:
+    """How many of `ready` waiting requests to start; 0: wait.  `is_over`: has the window ended?"""
+    best = max([size for size in preferred if size <= ready], default=0)
+    if best > 0 and (window == 0 or not is_over):
         return best
-    return waiting if waiting >= preferred[-1] or is_over else 0
+    return ready if is_over else 0

@@ -9,10 +9,18 @@ from typing import Any, Final
 
 from batchwright.errors import InputError
 from batchwright.policies.dynamic import Dynamic
+from batchwright.policies.lightllm import Lightllm
+from batchwright.policies.lmdeploy import Lmdeploy
 from batchwright.policies.orca import Orca
+from batchwright.policies.ordered import Ordered
+from batchwright.policies.sarathi import Sarathi
+from batchwright.policies.sglang import Sglang
 from batchwright.policies.static import Static
+from batchwright.policies.tensorrt_llm import TensorrtLlm
 from batchwright.policies.text import read, split
+from batchwright.policies.tgi import Tgi
 from batchwright.policies.vllm import Vllm
+from batchwright.policies.vllm_v0 import VllmV0
 
 POLICIES: Final[dict[str, type]] = {
     "static": Static,
@@ -20,6 +28,14 @@ POLICIES: Final[dict[str, type]] = {
     "orca": Orca,
     "vllm": Vllm,
     "continuous": Vllm,
+    "vllm_v0": VllmV0,
+    "sarathi": Sarathi,
+    "tensorrt_llm": TensorrtLlm,
+    "sglang": Sglang,
+    "tgi": Tgi,
+    "lightllm": Lightllm,
+    "lmdeploy": Lmdeploy,
+    "ordered": Ordered,
 }
 
 

@@ -1,8 +1,8 @@
 """Texts of the form `name@version(flag=value, flag=value)`, read with a table of classes by name.
 
-A value is a number, true, false, none, a word, or a list of these in brackets.  A flag that holds
-something with flags of its own, such as another policy, is a field with the metadata `part`, and is
-read in the same way:  `ordered(order=sjf(sigma=0.5), policy=vllm@0.19(max_num_seqs=64))`.
+A value is a number, true, false, none, a word (`fcfs`, `dfs-weight`), or a list of these in brackets.
+A flag that holds something with flags of its own, such as another policy, is a field with the metadata
+`part`, and is read in the same way:  `ordered(order=sjf(sigma=0.5), policy=vllm@0.19(max_num_seqs=64))`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read(text: str, kinds: Mapping[str, type], word: str = "policy") -> Any:
     if match is None:
         raise InputError(f"{word} {text!r} is not of the form name, name@version or name(flag=value)")
     name, version, arguments = match.groups()
-    kind = kinds.get(name.lower())
+    kind = _kind(name, kinds)
     if kind is None:
         raise InputError(f"unknown {word} {name!r}{nearest(name, kinds)}")
     known = [flag.name for flag in fields(kind)]
@@ -57,6 +57,12 @@ def read(text: str, kinds: Mapping[str, type], word: str = "policy") -> Any:
             raise InputError(f"{word} {name!r}: version is given twice; leave one out")
         values["version"] = version
     return kind(**values)
+
+
+def _kind(name: str, kinds: Mapping[str, type]) -> type | None:
+    """The class of that name, which may be printed as the class is: `VllmV0` is `vllm_v0`."""
+    plain = name.lower().replace("_", "").replace("-", "")
+    return next((kind for known, kind in kinds.items() if known.replace("_", "") == plain), None)
 
 
 def split(text: str) -> list[str]:
@@ -128,10 +134,22 @@ def _arguments(where: str, name: str, known: list[str], text: str) -> dict[str, 
 
 
 def _value(where: str, node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-        return _WORDS.get(node.id.lower(), node.id)
+    word = _word(node)
+    if word:
+        return _WORDS.get(word.lower(), word)
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError):
         raise InputError(f"{where}: {ast.unparse(node)!r} is not a number, word or list") from None
     return tuple(value) if isinstance(value, list) else value
+
+
+def _word(node: ast.expr) -> str:
+    """The word that `node` is, or words joined by hyphens, as engines have them; empty if it is neither."""
+    words: list[str] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.right, ast.Name):
+        words.append(node.right.id)
+        node = node.left
+    if not isinstance(node, ast.Name):
+        return ""
+    return "-".join([node.id, *reversed(words)])

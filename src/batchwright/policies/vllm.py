@@ -7,10 +7,14 @@ chunks of waiting ones · victim the newest, or the least urgent; recompute · l
 A step plans in two passes: every running request gets its tokens; what is left of the budget
 admits from the head of the queue, until one does not fit.  Under asynchronous scheduling a
 step is planned before the tokens of the one before are known, so an end is seen a step late.
+Under speculative decoding a decode takes 1 + `num_speculative_tokens` tokens of the budget, fewer
+if that is all that is left, and as many slots in its blocks.
 
 Source: vLLM 0.32.0, `v1/core/sched/scheduler.py` and `async_scheduler.py`; vLLM 0.19.0, the
-same step with fewer flags.  Left out: speculative decoding, LoRA, multimodal input, KV
-connectors, pipeline and data parallelism.
+same step with fewer flags.  Left out: LoRA, multimodal input, KV connectors, pipeline and data
+parallelism; of speculation the further slots that a draft model keeps for itself, the block that
+EAGLE drops of a prefix hit, and, if asynchronous, the slots and the row of a step that is planned
+as if all drafts of the one before were accepted.
 """
 
 from __future__ import annotations
@@ -22,15 +26,17 @@ from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError, LimitError
-from batchwright.policies.about import About
+from batchwright.policies.about import About, described
 from batchwright.policies.check import check_bool, check_choice, check_count, check_number
 from batchwright.policies.order import by_priority
 from batchwright.policies.victim import least_urgent
 from batchwright.request import DECODING, ENDED, WAITING, Block, Request
+from batchwright.speculation import Draft, Speculation, check_speculation
 
 SHARED_FLAGS: Final = (
     "max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "enable_chunked_prefill",
     "long_prefill_token_threshold", "scheduler_reserve_full_isl", "policy", "async_scheduling",
+    "num_speculative_tokens", "acceptance", "acceptance_spread", "draft", "acceptance_seed",
 )  # fmt: skip
 FLAGS: Final = {  # what each version knows, beside `version`
     "0.32": (*SHARED_FLAGS, "watermark", "long_prefill_token_threshold_adaptive", "max_num_active_seqs"),
@@ -44,10 +50,12 @@ SWITCHES: Final = (
     "async_scheduling",
 )  # fmt: skip
 POLICIES: Final = ("fcfs", "priority")
+SPECULATION: Final = ("acceptance", "acceptance_spread", "draft", "acceptance_seed")
 
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
+@described
 class Vllm:
     """vLLM's scheduler under its own flags and defaults.
 
@@ -55,6 +63,9 @@ class Vllm:
     server's limits, `max_num_active_seqs` is `max_num_seqs`.  `async_scheduling` is on by
     default, as on a GPU.  `max_num_partial_prefills` and `max_long_partial_prefills` are
     accepted by 0.19 and have no effect there.
+
+    `num_speculative_tokens` is that of vLLM's `speculative_config`; 0: no speculation.  The flags
+    after it say how its draft does on this load, and are those of `Speculation`.
 
     Raises InputError on an unknown version, a flag that the version lacks, or a bad value.
     """
@@ -68,7 +79,7 @@ class Vllm:
         victim="the newest, or the least urgent; recomputes",
         leave="at once, seen a step late if asynchronous",
         source="vLLM 0.32.0 and 0.19.0, v1/core/sched",
-        left_out="speculative decoding, LoRA, multimodal input, KV connectors",
+        left_out="LoRA, multimodal input, KV connectors, a draft model's own KV slots",
     )
     version: str = "0.32"
     max_num_seqs: int | None = None
@@ -84,6 +95,11 @@ class Vllm:
     async_scheduling: bool = True
     max_num_partial_prefills: int = 1
     max_long_partial_prefills: int = 1
+    num_speculative_tokens: int = 0
+    acceptance: float | None = None
+    acceptance_spread: float = 0.0
+    draft: Draft = 0.0
+    acceptance_seed: int = 0
 
     def __post_init__(self) -> None:
         check_choice("vllm", self, "version", FLAGS)
@@ -97,6 +113,8 @@ class Vllm:
             check_bool("vllm", self, name)
         check_number("vllm", self, "watermark", 0.0, 1.0)
         check_choice("vllm", self, "policy", POLICIES)
+        check_count("vllm", self, "num_speculative_tokens", least=0)
+        self._check_speculation()
 
     def _check_flags(self) -> None:
         for field in fields(self):
@@ -104,9 +122,45 @@ class Vllm:
             if is_set and field.name != "version" and field.name not in FLAGS[self.version]:
                 raise InputError(f"vllm@{self.version} has no flag {field.name}; leave it out")
 
+    def _check_speculation(self) -> None:
+        tokens = self.num_speculative_tokens
+        if tokens == 0:
+            for field in fields(self):
+                if field.name in SPECULATION and getattr(self, field.name) != field.default:
+                    raise InputError(
+                        f"vllm: {field.name} is given, but num_speculative_tokens is 0; give both or none"
+                    )
+            return
+        if self.acceptance is None:
+            raise InputError(
+                f"vllm: num_speculative_tokens is {tokens}, but acceptance is not given; give the share of "
+                "draft tokens that the model accepts, as measured"
+            )
+        check_speculation("vllm", self)
+        if 0 < self.long_prefill_token_threshold <= tokens:
+            raise InputError(
+                f"vllm: long_prefill_token_threshold {self.long_prefill_token_threshold} is below the "
+                f"{tokens + 1} tokens that a decode verifies; raise it, or 0 for no bound"
+            )
+
+    def speculation(self) -> Speculation | None:
+        """What the server speculates; None: nothing."""
+        if self.acceptance is None:
+            return None
+        return Speculation(
+            num_speculative_tokens=self.num_speculative_tokens,
+            acceptance=self.acceptance,
+            acceptance_spread=self.acceptance_spread,
+            draft=self.draft,
+            acceptance_seed=self.acceptance_seed,
+        )
+
     def begin(self, batch: Batch) -> Policy:
         if self.policy == "priority":
             batch.order_by(by_priority)
+        speculation = self.speculation()
+        if speculation is not None:
+            batch.speculate(speculation)
         batch.overlap = self.async_scheduling
         if self.max_num_seqs is not None:
             batch.max_running = self.max_num_seqs
@@ -134,11 +188,13 @@ class VllmRun:
         if b.edits > 0:
             return
         cap = self.budget if self.threshold == 0 else self.chunk_cap(b.num_running + b.num_waiting)
-        left = self.budget - b.num_decoding
+        left = self.budget - (b.num_decoding if b.drafts is None else b.decode_tokens())
         need = b.decode_blocks()
-        if b.prefilling:
+        if left < 0:
+            left = self.walk(b, cap)
+        elif b.prefilling:
             left = self.continue_chunks(b, left, need, cap)
-        elif left < 0 or need > b.blocks.free:
+        elif need > b.blocks.free:
             left = self.walk(b, cap)
         elif need > 0:
             b.reserve()
@@ -185,7 +241,7 @@ class VllmRun:
         for r in order:
             if left == 0 or r.state == WAITING or r.state == ENDED:
                 continue
-            tokens = 1 if r.state == DECODING else min(r.unfilled, cap, left)
+            tokens = min(b.row_tokens(r) if r.state == DECODING else min(r.unfilled, cap), left)
             left += self.make_room(b, r, tokens)
             if r.state == WAITING:
                 break
@@ -207,7 +263,7 @@ class VllmRun:
 
     def run(self, b: Batch, r: Request, tokens: int) -> None:
         if r.state == DECODING:
-            b.grant(r)
+            b.grant(r, tokens)
         else:
             b.chunk(r, tokens)
 

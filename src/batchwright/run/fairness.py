@@ -6,13 +6,14 @@
                    max_num_batched_tokens, then its decodes, without a prefix cache
 
 Latency per token is compared, not tokens per second: those also differ where clients ask for more
-or less.  Source: Jain, Chiu and Hawe, DEC-TR-301, 1984.
+or less.  Mean slowdowns compare clients whose requests differ in length.
+Source: Jain, Chiu and Hawe, DEC-TR-301, 1984.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Fairness:
 
     num_starved    clients of whom no request has finished; they have no latency and no part in `jain`
     max_slowdown   of any request, and the `client` that sent it (-1: the trace names none)
+    jain_slowdown  Jain's index of the clients' mean slowdowns, which are of equal size for all lengths
+    worst_ttft     seconds: the greatest P99 of TTFT of any client, and `worst_client`, whose it is (or -1)
     """
 
     num_clients: int
@@ -43,6 +46,9 @@ class Fairness:
     max_slowdown: float
     mean_slowdown: float
     client: int
+    jain_slowdown: float
+    worst_ttft: float
+    worst_client: int
 
     def to_json(self) -> dict[str, float | None]:
         """Shares and ratios; None is not applicable."""
@@ -52,6 +58,8 @@ class Fairness:
             "jain": number(self.jain),
             "max_slowdown": number(self.max_slowdown),
             "mean_slowdown": number(self.mean_slowdown),
+            "jain_slowdown": number(self.jain_slowdown),
+            "worst_client_ttft_s_p99": number(self.worst_ttft),
         }
 
 
@@ -60,16 +68,31 @@ def fairness(run: Run) -> Fairness:
     slow = run.slowdown
     is_served = ~np.isnan(slow)
     worst = int(np.nanargmax(slow)) if is_served.any() else -1
-    latencies = clients(run)["normalised_s_mean"] if run.load.client is not None else np.array([])
-    is_starved = np.isnan(latencies)
     return Fairness(
-        num_clients=len(latencies),
-        num_starved=int(is_starved.sum()),
-        jain=jain(latencies[~is_starved]),
         max_slowdown=float(slow[worst]) if worst >= 0 else np.nan,
         mean_slowdown=float(slow[is_served].mean()) if worst >= 0 else np.nan,
         client=int(run.load.client[worst]) if worst >= 0 and run.load.client is not None else -1,
+        **_between_clients(run),
     )
+
+
+def _between_clients(run: Run) -> dict[str, Any]:
+    """What compares the clients, for `Fairness`."""
+    if run.load.client is None:
+        values = {name: np.nan for name in ("jain", "jain_slowdown", "worst_ttft")}
+        return {"num_clients": 0, "num_starved": 0, "worst_client": -1, **values}
+    rows = clients(run)
+    latencies, late = rows["normalised_s_mean"], rows["ttft_s_p99"]
+    is_starved = np.isnan(latencies)
+    worst = -1 if np.isnan(late).all() else int(np.nanargmax(late))
+    return {
+        "num_clients": len(latencies),
+        "num_starved": int(is_starved.sum()),
+        "jain": jain(latencies[~is_starved]),
+        "jain_slowdown": jain(rows["slowdown_mean"][~is_starved]),
+        "worst_ttft": _greatest(late),
+        "worst_client": -1 if worst < 0 else int(rows["client"][worst]),
+    }
 
 
 def jain(values: Numbers) -> float:
@@ -91,6 +114,7 @@ def clients(run: Run) -> dict[str, Numbers]:
     found["output_tokens"] = np.array([_served(columns, row) for row in rows], np.int64)
     for column, which in (*SPREAD, ("normalised_s", "mean")):
         found[f"{column}_{which}"] = np.array([statistic(columns[column][row], which) for row in rows])
+    found["slowdown_mean"] = np.array([statistic(run.slowdown[row], "mean") for row in rows])
     found["slowdown_max"] = np.array([_greatest(run.slowdown[row]) for row in rows])
     return found
 

@@ -8,6 +8,8 @@ once for every decode that had a token in each:
 The rest are odd gaps, and are listed one by one: after a hold, after a pause in which the first
 token came, and from the last token before a preemption to the first one after it.  A stay that came with
 its KV has no first token of its own: the last one of the stay before stands for it.
+
+Tokens that come in one step, drafts that were accepted, have gaps of 0 between them.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ class _Gaps:
         stays = timeline.admitted
         chosen = np.flatnonzero((_num_tokens(timeline) > 0) & is_counted[stays["id"]])
         self.id = stays["id"][chosen]
+        _, places, drafts = timeline.accepted
+        self.num_drafts = int(drafts[np.isin(places, chosen)].sum())
         self.first_token = first_token[self.id]
         self.low = timeline.clock(stays["since"][chosen])
         self.high = timeline.clock(stays["stopped"][chosen])
@@ -81,9 +85,12 @@ class _Gaps:
         seconds = np.diff(self.ends, prepend=0.0)
         has_any = self.weights > 0
         odd = np.concatenate(self.odd_seconds)
+        at_once = np.zeros(min(self.num_drafts, 1))
         return Gaps(
-            seconds=np.concatenate((seconds[has_any], odd)),
-            counts=np.concatenate((self.weights[has_any], np.ones(len(odd), np.int64))),
+            seconds=np.concatenate((seconds[has_any], odd, at_once)),
+            counts=np.concatenate(
+                (self.weights[has_any], np.ones(len(odd), np.int64), np.full(len(at_once), self.num_drafts))
+            ),
             greatest=self._greatest(seconds, odd),
         )
 

@@ -56,7 +56,7 @@ def closed_form(cost: CostModel, overlap: bool) -> Closed | None:
     if type(cost) is Linear:
         return _linear(cost)
     if type(cost) is Roofline:
-        return _roofline(cost)
+        return _roofline(cost) if cost.is_plain else None
     if type(cost) is Hosted:
         device = closed_form(cost.cost, overlap)
         return device and _hosted(cost, device, overlap)

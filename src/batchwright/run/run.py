@@ -60,7 +60,7 @@ class Run:
         self.num_cut = driver.num_cut
         self.num_decisions = driver.num_decisions
         self.caches = driver.batch.blocks.caching and load.has_prefixes
-        self.stretch = driver.stretch
+        self.stretch = driver.plain
         self._timeline = Timeline(driver.log, self.pads, driver.cost, driver.batch.overlap, driver.stretch)
         driver.log.pack()
 
@@ -230,6 +230,13 @@ class Run:
         if slo.itl is not None and self.is_streamed:
             columns = columns | {"greatest_itl_s": self._gaps.greatest}
         return slo.met(columns, self.is_streamed)
+
+    @property
+    def tokens_per_decode(self) -> float:
+        """Tokens that a decode gained in a step on average: 1 without speculation; nan if none decoded."""
+        timeline = self.timeline
+        rows = int((timeline.decodes * timeline.steps).sum())
+        return 1.0 + float(timeline.accepted[2].sum()) / rows if rows else np.nan
 
     @cached_property
     def slots(self) -> Slots:

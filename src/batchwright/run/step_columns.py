@@ -90,6 +90,7 @@ def _filled(timeline: Timeline) -> Numbers:
     stays = timeline.admitted
     clocks = timeline.clock(stays["stopped"]) - timeline.clock(stays["since"])
     filled: Numbers = stays["context"] - clocks + np.bincount(timeline.held[1], minlength=len(clocks))
+    np.subtract.at(filled, timeline.accepted[1], timeline.accepted[2])
     return filled
 
 

@@ -2,6 +2,7 @@
 
 A stay brings its first token with step `since` - 1, unless it came with its KV, and one more with each
 step that it decodes in, so the tokens of an undisturbed stay are one slice of the ends of the steps.
+Drafts that are accepted come with the token of their step.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def _stay_times(timeline: Timeline) -> list[Numbers]:
         stays["stopped"] - stays["since"]
     )
     is_steady[timeline.held[1]] = False
+    drafts = _drafts(timeline)
     first = stays["since"] - timeline.has_prompt  # the tick of the first token
     rows = zip(first.tolist(), stays["since"].tolist(), stays["stopped"].tolist(), strict=True)
     missed = _missed(timeline)
@@ -56,7 +58,18 @@ def _stay_times(timeline: Timeline) -> list[Numbers]:
             found.append(ends[begin:stopped])
         else:
             found.append(_disturbed(timeline, begin, since, stopped, missed.get(place, [])))
+        if place in drafts:
+            found[-1] = np.sort(np.concatenate((found[-1], np.repeat(*drafts[place]))))
     return found
+
+
+def _drafts(timeline: Timeline) -> dict[int, tuple[Numbers, Numbers]]:
+    """The ends of the steps in which drafts were accepted, and how many, by place of the stay."""
+    ticks, places, drafts = timeline.accepted
+    order = np.argsort(places, kind="stable")
+    owners, first = np.unique(places[order], return_index=True)
+    times, counts = (np.split(column[order], first[1:]) for column in (timeline.ends[ticks], drafts))
+    return dict(zip(owners.tolist(), zip(times, counts, strict=True), strict=False))
 
 
 def _missed(timeline: Timeline) -> dict[int, list[int]]:

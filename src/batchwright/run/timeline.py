@@ -9,6 +9,9 @@ all that a stretch computes are sums over stays that begin and end at stretches:
 
     decodes = stays with since <= first < stopped
     context = sum of (context at the end - clock at the end + clock), over decodes and padded rows
+
+Under speculation every stretch in which somebody decodes is one step; `accepted` are the tokens
+that decodes gained beside the one of the clock.
 """
 
 from __future__ import annotations
@@ -159,6 +162,12 @@ class Timeline:
         pairs = self.column("held").reshape(-1, 2)
         pairs = pairs[~self.is_paused[self.stretch_of(pairs[:, 0])]]
         return pairs[:, 0], np.searchsorted(self.admitted["seat"], pairs[:, 1])
+
+    @cached_property
+    def accepted(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Tick, place in `admitted` and number of the drafts that decodes gained, in order of ticks."""
+        rows = self.column("accepted").reshape(-1, 3)
+        return rows[:, 0], np.searchsorted(self.admitted["seat"], rows[:, 1]), rows[:, 2]
 
     # --- rows -----------------------------------------------------------------
 

@@ -112,7 +112,10 @@ def tokens_by(run: Run, seconds: Numbers) -> Numbers:
 def _tokens_by(timeline: Timeline, seconds: Numbers) -> Numbers:
     first = timeline.admitted["since"]
     first = np.sort(timeline.ends[first[first >= 0] - 1])
-    decodes = np.concatenate(([0], np.cumsum(np.repeat(timeline.decodes, timeline.steps))))
+    ticks, _, drafts = timeline.accepted
+    made = np.repeat(timeline.decodes, timeline.steps)
+    np.add.at(made, ticks, drafts)
+    decodes = np.concatenate(([0], np.cumsum(made)))
     steps = np.searchsorted(timeline.ends, seconds, side="right")
     result: Numbers = np.searchsorted(first, seconds, side="right") + decodes[steps]
     return result

@@ -21,14 +21,15 @@ from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
 from batchwright.policies import Static
 from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
-from batchwright.scenario.keys import Scenario
+from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
+from batchwright.scenario.split import SPLITS, split_of
 from batchwright.settled import (
     allowed_model_len,
     check_model_len,
     device_of,
-    kv_blocks,
+    engine_blocks,
     longest_model_len,
     needed_model_len,
 )
@@ -45,6 +46,7 @@ class Prepared:
     """A scenario, ready to run.
 
     `policies`: by name.  `sources`: the user's file of those that come from one.
+    `limits`: of the simulated batch.  `flags`: as the flags of one engine state them (see `split`).
     `cost_name`: the cost in a few words.  `notes`: what was chosen for the user, to be printed.
     """
 
@@ -54,6 +56,7 @@ class Prepared:
     cost: CostModel
     cost_name: str
     limits: Limits
+    flags: Limits
     policies: dict[str, Any]
     sources: dict[str, str]
     notes: list[str]
@@ -65,7 +68,7 @@ class Prepared:
             server |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
             if given.num_gpu_blocks_override is None:
                 server["gpu_memory_utilization"] = UTILIZATION
-        return written_out(given, self.limits, server)
+        return written_out(given, self.flags, server)
 
     def blaming(self, policy: str) -> AbstractContextManager[None]:
         """An error of the user's own policy becomes one line that names its file and place."""
@@ -92,7 +95,9 @@ def prepare(scenario: Scenario) -> Prepared:
     check_repeat(scenario.repeat)
     load = load_of(scenario)
     cost, cost_name, cost_notes = _cost(scenario)
-    limits, limit_notes = _limits(scenario, cost, load)
+    flags, limit_notes = _limits(scenario, cost, load)
+    split = split_of(scenario)
+    limits = split.together(flags)
     check_lengths(scenario, limits, load)
     policies = {name: _with_memory(policy, scenario) for name, policy in policies.items()}
     return Prepared(
@@ -102,9 +107,10 @@ def prepare(scenario: Scenario) -> Prepared:
         cost=cost,
         cost_name=cost_name,
         limits=limits,
+        flags=flags,
         policies=policies,
         sources=sources,
-        notes=[*load.notes, *cost_notes, *limit_notes],
+        notes=[*load.notes, *cost_notes, *limit_notes, *split.notes(limits)],
     )
 
 
@@ -170,19 +176,21 @@ def _with_memory(policy: Any, scenario: Scenario) -> Any:
 def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     """The cost model, its name, and what was chosen for the user."""
     if scenario.cost is not None:
-        names = ("gpu", "model", "tp", "gpu_memory_utilization")
-        given = [f"--{name.replace('_', '-')}" for name in names if getattr(scenario, name) is not None]
+        names = ("gpu", "model", *SPLITS, "gpu_memory_utilization")
+        given = [f"--{name.replace('_', '-')}" for name in names if is_given(scenario, name)]
         if given:
             raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
         return cost_of(scenario.cost), scenario.cost, [f"cost is {scenario.cost}"]
     gpu = DEFAULT_GPU if scenario.gpu is None else scenario.gpu
     model = DEFAULT_MODEL if scenario.model is None else scenario.model
-    tp = DEFAULT_TP if scenario.tp is None else scenario.tp
+    split = split_of(scenario)
     flags = (("--gpu", scenario.gpu), ("--model", scenario.model), ("--tp", scenario.tp))
     defaults = ", ".join(flag for flag, value in flags if value is None)
-    name = f"roofline of {model} on {tp} x {gpu}"
+    name = f"roofline of {model} on {split.num_gpus} x {gpu}{split}"
     said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
-    cost = Hosted(Roofline(gpu, model, tp))
+    one = Hosted(Roofline(gpu, model, split.tp, pp=split.pp, dp=split.dp, ep=split.ep))
+    # Every rank has a host of its own, which schedules each micro-batch.
+    cost = Hosted(one.cost, one.base * split.pp, one.per_running / split.dp)
     base, each = cost.base * 1e6, cost.per_running * 1e6
     host = f"the host takes {base:g} us + {each:g} us per running request a step; async scheduling hides it"
     return cost, f"hosted {name}", [said, host]
@@ -192,13 +200,14 @@ def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
 
 
 def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits, list[str]]:
-    """The limits, and a note on every one that was chosen for the user."""
+    """The limits of one engine, and a note on every one that was chosen for the user."""
     seqs, tokens, notes = _batch_size(scenario, cost)
     limits = Limits(
         max_num_seqs=seqs,
         max_num_batched_tokens=tokens,
         block_size=scenario.block_size,
         enable_prefix_caching=scenario.enable_prefix_caching,
+        **prefix_cache(scenario),
     )
     limits, kv_note = _kv(scenario, cost, limits)
     longest = scenario.max_model_len
@@ -211,6 +220,16 @@ def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits
     needed = needed_model_len(loads_of_all_lengths(load, scenario.repeat))
     limits = replace(limits, max_model_len=allowed_model_len(needed, cost))
     return limits, [*notes, kv_note, _model_len_note(limits.longest, needed)]
+
+
+def prefix_cache(scenario: Scenario) -> dict[str, Any]:
+    """What the scenario says of the prefix cache, for `Limits`.  Raises InputError if there is none."""
+    keys = ("prefix_cache_blocks", "prefix_eviction")
+    given = {key: getattr(scenario, key) for key in keys if getattr(scenario, key) is not None}
+    if given and not scenario.enable_prefix_caching:
+        flag = f"--{next(iter(given)).replace('_', '-')}"
+        raise InputError(f"{flag} is given, but prefix caching is off; leave one of them out")
+    return given
 
 
 def _batch_size(scenario: Scenario, cost: CostModel) -> tuple[int, int, list[str]]:
@@ -251,7 +270,7 @@ def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, st
         note = f"{override} KV blocks are usable; one is vLLM's null block"
         return replace(limits, num_kv_blocks=override), note
     given = UTILIZATION if utilization is None else utilization
-    found = kv_blocks(limits, cost, given)
+    found = engine_blocks(limits, cost, given)
     if found is None:
         return limits, "KV memory is not modelled with --cost; give --num-gpu-blocks-override"
     tokens = found * limits.block_size

@@ -61,6 +61,14 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     tp: Annotated[
         int | None, _key("GPUs that share the model", SERVER, "--tp", "--tensor-parallel-size")
     ] = None
+    pp: Annotated[
+        int | None, _key("stages that the layers are cut into", SERVER, "--pp", "--pipeline-parallel-size")
+    ] = None
+    dp: Annotated[
+        int | None,
+        _key("ranks with requests of their own, in lock step", SERVER, "--dp", "--data-parallel-size"),
+    ] = None
+    enable_expert_parallel: Annotated[bool, _key("whole experts, spread over all GPUs", SERVER)] = False
     gpu_memory_utilization: Annotated[float | None, _key("default: 0.92", SERVER)] = None
     cost: Annotated[
         str | None, _key("instead of a GPU: 'constant(0.025)', 'linear(base=0.005, prefill=2e-5)'", SERVER)
@@ -73,6 +81,12 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         int | None, _key("KV blocks, vLLM's null block included", LIMITS)
     ] = None
     enable_prefix_caching: Annotated[bool, _key("keep blocks for prompts that start alike", LIMITS)] = True
+    prefix_cache_blocks: Annotated[
+        int | None, _key("free KV blocks that keep their prefix; default: all, as in vLLM", LIMITS)
+    ] = None
+    prefix_eviction: Annotated[
+        str | None, _key("whose prefix is lost first: lru (default, as in vLLM) or lfu", LIMITS)
+    ] = None
     over_length: Annotated[
         str, _key("a prompt of max_model_len or more: reject (and count), or fail", LIMITS)
     ] = "reject"
@@ -81,3 +95,9 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         int, _key("so many loads: other seeds, or bootstrap samples of a trace", MEASUREMENT)
     ] = 1
     slo: Annotated[str | dict[str, str] | None, _key("such as ttft=500ms,tpot=50ms", MEASUREMENT)] = None
+
+
+def is_given(scenario: Scenario, key: str) -> bool:
+    """Is the key, which is None or off by default, given?"""
+    value = getattr(scenario, key)
+    return value is not None and value is not False

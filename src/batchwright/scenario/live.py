@@ -12,17 +12,24 @@ from batchwright.engines.engine import Capacity
 from batchwright.errors import InputError
 from batchwright.limits import Limits
 from batchwright.replications import check_loads, loads_of_all_lengths
-from batchwright.scenario.build import check_lengths, chosen_policies, usable_blocks, written_out
-from batchwright.scenario.keys import Scenario
+from batchwright.scenario.build import (
+    check_lengths,
+    chosen_policies,
+    prefix_cache,
+    usable_blocks,
+    written_out,
+)
+from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import named
+from batchwright.scenario.split import SPLITS
 from batchwright.settled import needed_model_len
 from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
 SEQS: Final = 16  # a CPU gains little from more,
 TOKENS: Final = 512  # and its clients wait for large chunks
-SIMULATED: Final = ("gpu", "model", "tp", "gpu_memory_utilization", "cost")
+SIMULATED: Final = ("gpu", "model", *SPLITS, "gpu_memory_utilization", "cost")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +66,7 @@ class LiveScenario:
             block_size=given if own is None or given != Limits.block_size else own,
             num_kv_blocks=usable_blocks(self.scenario),
             enable_prefix_caching=self.scenario.enable_prefix_caching,
+            **prefix_cache(self.scenario),
         )
         settled = capacity.settle(found)
         check_lengths(self.scenario, settled, self.load)
@@ -89,7 +97,7 @@ class LiveScenario:
 def prepare_live(scenario: Scenario) -> LiveScenario:
     """Read the load and the policies.  Raises BatchwrightError."""
     for key in SIMULATED:
-        if getattr(scenario, key) is not None:
+        if is_given(scenario, key):
             raise InputError(f"{key} is given, but a live run measures the engine; leave it out")
     policies, sources = chosen_policies(scenario)
     _check_single(policies)

@@ -1,4 +1,7 @@
-"""Policies of the user's own, from a Python file that defines `policy`."""
+"""Policies of the user's own, from a Python file that defines `policy`, or a predictor, `predict`.
+
+`predict(request)` says how many tokens of output it expects: vLLM then admits the shortest first.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,15 @@ from typing import Any
 from batchwright.cluster import MakesCluster
 from batchwright.contract import Begins, Policy
 from batchwright.errors import BatchwrightError, InputError
+from batchwright.policies import Ordered, Sjf
 
 
 def load_policy(path: Path) -> Policy | Begins | MakesCluster:
     """The `policy` of the file, or replicas of one.  Raises InputError if it cannot be loaded or is none."""
-    policy: Any = getattr(_load(path), "policy", None)
+    module = _load(path)
+    policy: Any = getattr(module, "policy", None)
     if policy is None:
-        raise InputError(f"{path}: defines no name `policy`; define a function policy(batch), or an object")
+        policy = _with_predictor(path, getattr(module, "predict", None))
     if isinstance(policy, type):
         name = policy.__name__
         raise InputError(f"{path}: `policy` is the class {name}; make it an object: policy = {name}()")
@@ -27,6 +32,15 @@ def load_policy(path: Path) -> Policy | Begins | MakesCluster:
         raise InputError(f"{path}: `policy` is {policy!r}; make it a function policy(batch), or an object")
     checked: Policy | Begins | MakesCluster = policy
     return checked
+
+
+def _with_predictor(path: Path, predict: Any) -> Ordered:
+    """vLLM with the shortest first, by the file's own predictor.  Raises InputError if it is none."""
+    if predict is None:
+        raise InputError(f"{path}: defines no name `policy`; define a function policy(batch), or an object")
+    if not callable(predict) or isinstance(predict, type):
+        raise InputError(f"{path}: `predict` is {predict!r}; make it a function predict(request) of tokens")
+    return Ordered(order=Sjf(predict=predict))
 
 
 def _load(path: Path) -> ModuleType:

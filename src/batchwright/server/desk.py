@@ -162,7 +162,7 @@ class Desk:
 
     def _check_room(self) -> None:
         most = self._patience.max_queue
-        waiting = sum(1 for s in self._answers if s.started < 0)
+        waiting = sum(1 for s, answer in self._answers.items() if s.started < 0 and not answer.is_over)
         if waiting >= most:
             raise Refusal(
                 503, f"{waiting} requests wait, and --max-queue is {most}; try again later", retry_after=RETRY

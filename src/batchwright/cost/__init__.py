@@ -1,0 +1,41 @@
+"""What one step costs in seconds.
+
+    Constant    a
+    Linear      a + p * prompt tokens + d * rows + c * KV tokens read + q * prefill attention
+    Roofline    max(FLOPs / rate, bytes / bandwidth) of the matrices + the same of attention
+                + what GPUs send one another + launch
+    Hosted      a model of the device + the host's time, which adds to it or hides behind it
+    any callable from Step to seconds
+
+`stretch(step, k)` is the time of k quiet steps, the first of which is `step`.  The models
+here give it in closed form; `stretch_of` gives every other cost a running sum.
+"""
+
+from __future__ import annotations
+
+from batchwright.cost.checks import GREATEST, LEAST
+from batchwright.cost.constant import Constant
+from batchwright.cost.hosted import Hosted
+from batchwright.cost.linear import Linear
+from batchwright.cost.model import Cost, CostModel, Stretch
+from batchwright.cost.roofline import FASTEST, Roofline
+from batchwright.cost.running_sum import RunningSum
+from batchwright.cost.stretch import empty_seconds, stretch_of
+from batchwright.hardware.kv import UTILIZATION
+
+__all__ = [
+    "FASTEST",
+    "GREATEST",
+    "LEAST",
+    "UTILIZATION",
+    "Constant",
+    "Cost",
+    "CostModel",
+    "Hosted",
+    "Linear",
+    "Roofline",
+    "RunningSum",
+    "Stretch",
+    "empty_seconds",
+    "stretch_of",
+]
