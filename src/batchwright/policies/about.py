@@ -32,3 +32,7 @@ class About:
     leave: str
     source: str
     left_out: str
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """What a class says of itself is no flag: mypyc drops ClassVar, and makes it a field without."""
+        owner.__annotations__.pop(name, None)
