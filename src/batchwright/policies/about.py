@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from batchwright.config import ordinary
-
-Kind = TypeVar("Kind")
 
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """A few words each, in the attribute `about` of a policy's settings, which are `described`.
+    """A few words each, in the attribute `about` of a policy's settings.
 
     engine    what it stands for, with the version that its rules were read from
     order     of the waiting
@@ -36,11 +33,6 @@ class About:
     source: str
     left_out: str
 
-
-def described(kind: type[Kind]) -> type[Kind]:
-    """Settings with an attribute `about`, which is no flag.  To be applied before `dataclass`.
-
-    mypyc annotates every attribute, and forgets ClassVar, so a dataclass would take it for a field.
-    """
-    kind.__annotations__.pop("about", None)
-    return kind
+    def __set_name__(self, owner: type, name: str) -> None:
+        """What a class says of itself is no flag: mypyc drops ClassVar, and makes it a field without."""
+        owner.__annotations__.pop(name, None)

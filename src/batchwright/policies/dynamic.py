@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import DEFAULT_BATCH, batch_size, check_count, check_number, check_sizes
 from batchwright.policies.kv import admit_whole, can_reserve, whole_length
 
 
 @ordinary
 @dataclass(frozen=True)
-@described
 class Dynamic:
     """`max_batch_size`: requests of one batch; None: 32, or `max_num_seqs` if that is less.
 

@@ -28,7 +28,7 @@ from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import LimitError
 from batchwright.limits import Limits
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import batch_size, check_bool, check_count, check_number, kv_tokens
 from batchwright.policies.kv import blocks_to_take
 from batchwright.policies.victim import preempt_newest
@@ -43,7 +43,6 @@ Part = tuple[int, int]  # of the peak: tokens left, tokens now
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
-@described
 class Lightllm:
     """LightLLM's scheduler under its own flags.
 

@@ -27,7 +27,7 @@ from typing import Final
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import batch_size, check_bool, check_count
 from batchwright.policies.kv import blocks_to_take
 from batchwright.request import NO_BLOCKS
@@ -38,7 +38,6 @@ FOREVER: Final = 1 << 50  # steps
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
-@described
 class Lmdeploy:
     """LMDeploy's scheduler under the names of `PytorchEngineConfig`.
 

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import batch_size, check_count
 from batchwright.policies.kv import admit_whole, can_reserve
 
 
 @ordinary
 @dataclass(frozen=True)
-@described
 class Orca:
     """`max_batch_size`: slots; None: `max_num_seqs`.  Raises InputError on a value that cannot be."""
 

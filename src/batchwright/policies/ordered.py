@@ -17,7 +17,7 @@ from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Begins, Policy
 from batchwright.errors import InputError
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.deadline import Edf
 from batchwright.policies.fair import Vtc
 from batchwright.policies.longest_prefix import Lpm
@@ -80,7 +80,6 @@ def read_order(text: str) -> Any:
 
 @ordinary
 @dataclass(frozen=True)
-@described
 class Ordered:
     """`order`: of `ORDERS`; None: first come, first served.  `policy`: None: vllm.
 

@@ -31,7 +31,7 @@ from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import check_bool, check_count, usual
 from batchwright.policies.kv import watermark
 from batchwright.policies.victim import preempt_newest
@@ -44,7 +44,6 @@ SCHEDULE: Final = ("low_chunk_size", "high_chunk_size", "chunk_schedule_max_toke
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
-@described
 class Sarathi:
     """Sarathi-Serve's scheduler under its own flags; lengths in tokens.
 

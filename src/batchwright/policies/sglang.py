@@ -33,7 +33,7 @@ from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError, LimitError
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import check_bool, check_choice, check_count, check_number
 from batchwright.policies.kv import sampled
 from batchwright.policies.sglang_delayer import Delayer
@@ -63,7 +63,6 @@ SWITCHES: Final = (
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
-@described
 class Sglang:
     """SGLang's scheduler under its own flags and defaults.
 

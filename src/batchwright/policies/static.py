@@ -18,7 +18,7 @@ from batchwright.batch import PAD, STAY, Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import batch_size, check_bool, check_count
 from batchwright.policies.kv import admit_whole, whole_length
 from batchwright.request import Request
@@ -28,7 +28,6 @@ AUTO: Final = "auto"
 
 @ordinary
 @dataclass(frozen=True)
-@described
 class Static:
     """`batch_size`: requests of one batch; None: 32, or `max_num_seqs` if that is less.
 

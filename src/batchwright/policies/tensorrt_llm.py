@@ -33,7 +33,7 @@ from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import LimitError
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import check_bool, check_choice, check_count, usual
 from batchwright.policies.kv import blocks_to_take, whole_length
 from batchwright.policies.victim import preempt_newest
@@ -51,7 +51,6 @@ NO_KEY: Final = -1
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
-@described
 class TensorrtLlm:
     """TensorRT-LLM's schedulers under its own flags.
 

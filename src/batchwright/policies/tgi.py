@@ -27,7 +27,7 @@ from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError, LimitError
 from batchwright.limits import Limits
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import (
     batch_size,
     check_bool,
@@ -45,7 +45,6 @@ PREFILL_TOKENS: Final = 4096  # default of max_batch_prefill_tokens
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
-@described
 class Tgi:
     """TGI's scheduler under the flags of its launcher.
 

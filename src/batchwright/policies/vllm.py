@@ -26,7 +26,7 @@ from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError, LimitError
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import check_bool, check_choice, check_count, check_number
 from batchwright.policies.order import by_priority
 from batchwright.policies.victim import least_urgent
@@ -55,7 +55,6 @@ SPECULATION: Final = ("acceptance", "acceptance_spread", "draft", "acceptance_se
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
-@described
 class Vllm:
     """vLLM's scheduler under its own flags and defaults.
 

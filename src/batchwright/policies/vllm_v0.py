@@ -24,7 +24,7 @@ from batchwright.batch import Batch
 from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import LimitError
-from batchwright.policies.about import About, described
+from batchwright.policies.about import About
 from batchwright.policies.check import check_count
 from batchwright.policies.kv import watermark
 from batchwright.policies.preemption import RECOMPUTE, Preemption, check_swap, preemption
@@ -33,7 +33,6 @@ from batchwright.request import Request
 
 @ordinary
 @dataclass(frozen=True, kw_only=True)
-@described
 class VllmV0:
     """vLLM's V0 scheduler under its own flags.
 
