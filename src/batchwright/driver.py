@@ -113,7 +113,10 @@ class Driver:
         """Requests that are here and have not left, those among them that have not come yet."""
         b = self.batch
         found = self._arrivals.num_coming + b.num_waiting + len(b.running)
-        return found + b.num_swapped + b.num_coming + len(b.movers.offered)
+        found += b.num_swapped + b.num_coming + len(b.movers.offered)
+        if b.host is not None:  # those on their way to it
+            found += sum([1 for r in b.movers.leaving if r in b.host.places])
+        return found
 
     @property
     def pending_tokens(self) -> int:
