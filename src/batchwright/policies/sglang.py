@@ -263,7 +263,7 @@ class SglangRun:
             return 0 if b.chunks and whole >= left.input else missing
         if whole <= left.chunk:
             return missing
-        return 0 if left.is_cut else left.chunk // self.page * self.page
+        return left.chunk // self.page * self.page if left.chunk > 0 else 0
 
     def take(self, b: Batch, r: Request, tokens: int, left: Left) -> None:
         """The step computes so many tokens of `r`: note what that leaves."""
@@ -273,8 +273,6 @@ class SglangRun:
         if tokens == r.unfilled:
             left.granted += to_come(r)
             self.greatest = max(self.greatest, to_come(r))
-        else:
-            left.is_cut = True
         if r.prefix:
             left.fresh.update(r.blocks[r.computed // self.page :])
 
