@@ -207,13 +207,16 @@ def test_nobody_is_tried_before_somebody_has_left_even_if_it_would_fit() -> None
     assert steps[:5] == [{0: 10}, {0: 1}, {0: 1}, {0: 1}, {1: 80, 2: 1}]
 
 
-def test_who_was_refused_while_a_prompt_is_cut_is_tried_with_its_next_chunk() -> None:
-    # 44 tokens, 8 a step.  0 takes 4 and may take 20, 1 is cut to 4 of 8: 16 are left, not over 8 + 7 + 1.
-    # In the next step only 0.7 * 19 are kept for 0, and 2 for 1: 16.7.  So 3, who comes later, is tried, too.
-    make = load((0.0, 4, 20), (0.0, 8, 2), (0.0, 8, 7), (2.5, 2, 1))
-    assert table(sync(chunked_prefill_size=8), make, tokens(44))[:5] == [
-        {0: 4, 1: 4}, {1: 4, 2: 4}, {2: 4}, {3: 2}, {0: 1, 1: 1, 2: 1}
-    ]  # fmt: skip
+def test_while_a_prompt_is_cut_the_first_in_line_is_tried_with_every_chunk() -> None:
+    # 120 tokens, 8 a step.  2 finds no room beside the second chunk of 1.  3, which has priority, does beside
+    # the third, but no token of the chunk is left; so the batch is not full, and it joins in the next step.
+    def make() -> list[Request]:
+        shapes = ((0.0, 4, 5, 0), (0.5, 24, 2, 0), (1.5, 100, 1, 0), (2.5, 2, 1, 1))
+        return [Request(i, *shape[:3], priority=shape[3]) for i, shape in enumerate(shapes)]
+
+    config = sync(chunked_prefill_size=8, enable_priority_scheduling=True)
+    steps = table(config, make, tokens(120))
+    assert steps[:6] == [{0: 4}, {1: 8}, {1: 8}, {1: 8}, {3: 2}, {0: 1, 1: 1}]
 
 
 def test_a_chunk_takes_no_more_than_what_the_others_leave() -> None:
@@ -289,6 +292,12 @@ def test_a_retracted_request_queues_behind_those_that_wait() -> None:
     make = load((0.0, 4, 10), (0.5, 6, 10), (3.5, 14, 9))
     steps = table(optimist(), make, tokens(24))
     assert steps[9:12] == [{0: 1}, {0: 1}, {2: 14}]
+
+
+def test_a_retraction_makes_room_at_once() -> None:
+    # As above, but 2 may need 4 + 5 + 1 tokens: 10 are free when it comes, and 12 after step 9, 1 kept for 0.
+    make = load((0.0, 4, 10), (0.5, 6, 10), (3.5, 4, 5))
+    assert table(optimist(), make, tokens(24))[8:12] == [{0: 1, 1: 1}, {0: 1}, {2: 4}, {0: 1, 2: 1}]
 
 
 # --- orders -----------------------------------------------------------------------

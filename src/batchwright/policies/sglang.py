@@ -45,7 +45,7 @@ from batchwright.request import PREFILLING, Block, Request
 VERSIONS: Final = {"0.5": "fcfs", "0.4": "lpm"}  # and the order that is its default
 CLIP: Final = 4096  # tokens to come that are counted of one request
 NO_CHUNKS: Final = -1
-UNCUT: Final = 1 << 40  # tokens
+UNCUT: Final = 1 << 40  # tokens, or requests: more than there are
 SHORT_QUEUE: Final = 128  # requests; in a longer one the costly orders are not computed
 STEPS_AHEAD: Final = 20  # tokens that each may gain after a retraction
 LONGEST_DELAY: Final = 5000.0  # milliseconds
@@ -152,7 +152,7 @@ class SglangRun:
         self.input = max(flags.max_prefill_tokens, batch.limits.max_model_len or 0)
         self.is_cutting = flags.chunked_prefill_size != NO_CHUNKS
         self.chunk = flags.chunked_prefill_size if self.is_cutting else UNCUT
-        self.most = flags.prefill_max_requests or self.seats
+        self.most = flags.prefill_max_requests or UNCUT
         self.is_mixed = flags.enable_mixed_chunk
         self.order = flags.order if batch.blocks.caching or flags.order not in AWARE else "fcfs"
         self.past = Past(flags.random_seed)
@@ -232,12 +232,12 @@ class SglangRun:
     def admit_waiting(self, b: Batch, line: list[Request], left: Left) -> None:
         """Admit in order, until one does not fit."""
         joined = 0
-        while b.num_waiting > 0 and len(b.chunks) < self.most:
+        while b.num_waiting > 0:
             if len(b.running) >= self.seats:
                 self.full.is_full = True
                 return
             r = line[joined] if line else b.waiting.first()
-            if not self.admit(b, r, left):
+            if len(b.chunks) >= self.most or not self.admit(b, r, left):
                 return
             joined += 1
 
