@@ -45,7 +45,7 @@ from batchwright.request import PREFILLING, Block, Request
 VERSIONS: Final = {"0.5": "fcfs", "0.4": "lpm"}  # and the order that is its default
 CLIP: Final = 4096  # tokens to come that are counted of one request
 NO_CHUNKS: Final = -1
-UNCUT: Final = 1 << 40  # tokens
+UNCUT: Final = 1 << 40  # tokens, or requests: more than there are
 SHORT_QUEUE: Final = 128  # requests; in a longer one the costly orders are not computed
 STEPS_AHEAD: Final = 20  # tokens that each may gain after a retraction
 LONGEST_DELAY: Final = 5000.0  # milliseconds
@@ -151,7 +151,7 @@ class SglangRun:
         self.input = max(flags.max_prefill_tokens, batch.limits.max_model_len or 0)
         self.is_cutting = flags.chunked_prefill_size != NO_CHUNKS
         self.chunk = flags.chunked_prefill_size if self.is_cutting else UNCUT
-        self.most = flags.prefill_max_requests or self.seats
+        self.most = flags.prefill_max_requests or UNCUT
         self.is_mixed = flags.enable_mixed_chunk
         self.order = flags.order if batch.blocks.caching or flags.order not in AWARE else "fcfs"
         self.past = Past(flags.random_seed)
@@ -231,12 +231,12 @@ class SglangRun:
     def admit_waiting(self, b: Batch, line: list[Request], left: Left) -> None:
         """Admit in order, until one does not fit."""
         joined = 0
-        while b.num_waiting > 0 and len(b.chunks) < self.most:
+        while b.num_waiting > 0:
             if len(b.running) >= self.seats:
                 self.full.is_full = True
                 return
             r = line[joined] if line else b.waiting.first()
-            if not self.admit(b, r, left):
+            if len(b.chunks) >= self.most or not self.admit(b, r, left):
                 return
             joined += 1
 
@@ -262,7 +262,7 @@ class SglangRun:
             return 0 if b.chunks and whole >= left.input else missing
         if whole <= left.chunk:
             return missing
-        return 0 if left.is_cut else left.chunk // self.page * self.page
+        return left.chunk // self.page * self.page if left.chunk > 0 else 0
 
     def take(self, b: Batch, r: Request, tokens: int, left: Left) -> None:
         """The step computes so many tokens of `r`: note what that leaves."""
@@ -272,8 +272,6 @@ class SglangRun:
         if tokens == r.unfilled:
             left.granted += to_come(r)
             self.greatest = max(self.greatest, to_come(r))
-        else:
-            left.is_cut = True
         if r.prefix:
             left.fresh.update(r.blocks[r.computed // self.page :])
 
