@@ -16,7 +16,7 @@ from setuptools import Extension, setup
 
 CORE = (
     "request", "step", "arrivals", "ranked", "blocks", "waiting", "log", "prediction", "tally",
-    "speculation", "drafts", "link", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
+    "speculation", "drafts", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
     "drafted", "driver", "simulator",
     "cluster/events", "cluster/replica", "cluster/routers", "cluster/cluster",
     "engines/sequence", "engines/work", "engines/numbered", "engines/live",
@@ -24,7 +24,7 @@ CORE = (
 PACKAGES = ("cost", "policies")
 # Not compiled: errors, which users may subclass (an interpreted class cannot inherit from
 # a compiled one); contract and that of cluster, whose runtime-checkable protocols mypyc cannot
-# make; limits and config, which are read once a run.
+# make; limits, link and config, which are read once a run.
 
 SAME_BITS = ["-ffp-contract=off", "-Wno-error"]  # no fused multiply-add: compiled == interpreted
 

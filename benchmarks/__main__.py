@@ -31,7 +31,7 @@ from benchmarks.cases import (
 )
 from benchmarks.measure import TAIL, Job, NotMeasured, Result, Runtime, best
 
-GROUPS = ("first", "sched-sim", "skip", "reference", "growth", "compare")
+GROUPS = ("first", "sched-sim", "skip", "reference", "policies", "growth", "compare")
 COMPARE = ("compare", "chat", "--policies", "static,dynamic,continuous", "--requests", "1000")
 SAME_END = 0.01  # two simulators whose ends differ by more did different work
 

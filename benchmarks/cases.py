@@ -42,6 +42,11 @@ AGAINST_FIRST = {
 }
 AGAINST_SCHED_SIM = {"W1": (12.0, 68.0), "W2": (18.0, 110.0)}  # (plain, compiled)
 LEAST_SKIP = 10.0
+LEAST_POLICY = 1 / 3  # of vllm's speed
+# Without chunks a prompt, which is as long as a step, would wait until nobody decodes: another load.
+FLAGS = {"tensorrt_llm": "tensorrt_llm(enable_chunked_context=true)"}
+ORDERS = ("ordered(order=sjf)", "ordered(order=vtc)")
+APART = ("vllm(num_speculative_tokens=4, acceptance=0.7)",)  # it walks every request in every step
 LEAST_REFERENCE = 8.0
 
 
@@ -52,6 +57,7 @@ def cases(at: Runtimes, num_requests: int, trace: str | None) -> Iterator[Case]:
     yield from _against_sched_sim(at, job)
     yield from _against_stepping(at, job)
     yield from _against_reference(at, job)
+    yield from _against_vllm(at, job)
 
 
 def growth(runtime: Runtime, num_requests: int) -> list[Job]:
@@ -107,6 +113,23 @@ def _against_reference(at: Runtimes, job: Job) -> Iterator[Case]:
         peer=replace(fewer, worker="reference"),
         target=LEAST_REFERENCE,
     )
+
+
+def _against_vllm(at: Runtimes, job: Job) -> Iterator[Case]:
+    """Every policy beside vllm."""
+    from batchwright.policies import POLICIES
+
+    named = [FLAGS.get(name, name) for name in POLICIES if name not in ("vllm", "continuous", "ordered")]
+    for runtime in (at.plain, at.compiled):
+        for text in (*named, *ORDERS, *APART):
+            vllm = replace(job, runtime=runtime, policy="vllm")
+            yield Case(
+                group="policies",
+                name=f"W1 {mode(runtime)}, {text} / vllm",
+                ours=replace(vllm, policy=text),
+                peer=vllm,
+                target=0.0 if text in APART else LEAST_POLICY,
+            )
 
 
 def mode(runtime: Runtime) -> str:

@@ -39,6 +39,7 @@ class Job:
     load: str = "W1"
     num_requests: int = 10_000
     caching: str = "off"
+    policy: str = "vllm(async_scheduling=false)"
     skip: bool = True
     lazy: bool = False
     trace: str | None = None

@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks.loads import prefix_keys, rows
 
 MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS, NUM_BLOCKS, BLOCK_SIZE = 256, 512, 28_000, 16
+MAX_MODEL_LEN = 4096  # which orca reserves in every slot
 BASE, PREFILL, DECODE, CONTEXT = 5e-3, 2e-5, 1e-5, 4e-8
 
 Job = dict[str, Any]
@@ -46,12 +47,13 @@ def ours(job: Job) -> Timed:
     limits = bw.Limits(
         max_num_seqs=MAX_NUM_SEQS,
         max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
+        max_model_len=MAX_MODEL_LEN,
         num_kv_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
         enable_prefix_caching=job["caching"] != "off",
     )
     cost = bw.Linear(base=BASE, prefill=PREFILL, decode=DECODE, context=CONTEXT)
-    simulator = bw.Simulator(bw.vllm(async_scheduling=False), cost, limits, skip=job["skip"])
+    simulator = bw.Simulator(bw.policy(job["policy"]), cost, limits, skip=job["skip"])
     requests = _requests(bw.Request, job)
     load = requests if job["lazy"] else list(requests)
     seconds = timed(lambda: simulator.run(load))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batchwright as bw
+from batchwright.client_report import client_table
 from batchwright.errors import InputError
+from batchwright.plain_table import table_text
 from batchwright.run import Run
 from batchwright.run.fairness import jain
 from batchwright.workload import Workload
@@ -70,6 +73,60 @@ def test_a_load_without_clients_has_no_rows_and_no_index() -> None:
         run.clients()
     assert np.isnan(run.fairness.jain) and run.fairness.to_json()["jain"] is None
     assert run.fairness.max_slowdown > 1 and run.fairness.client == -1
+
+
+def test_the_worst_client_is_the_one_that_waits_longest() -> None:
+    load = Workload.from_columns([0.0] * 3 + [50.0] * 3, [50] * 6, [20] * 6, client=[4, 4, 4, 2, 6, 2])
+    found = ran(load, bw.vllm(max_num_seqs=1))
+    rows = found.clients()
+    assert found.fairness.worst_client == 4
+    assert found.fairness.worst_ttft == rows["ttft_s_p99"].max() == rows["ttft_s_p99"][1]
+    assert found.fairness.to_json()["worst_client_ttft_s_p99"] == found.fairness.worst_ttft
+
+
+def test_slowdowns_are_alike_where_lengths_are_not() -> None:
+    # Each is alone, so each has a slowdown of 1, though a short answer to a long prompt has more
+    # seconds a token.
+    load = Workload.from_columns(np.arange(40) * 60.0, [50, 2000] * 20, [400, 4] * 20, client=[0, 1] * 20)
+    found = ran(load, bw.vllm(async_scheduling=False))
+    assert found.fairness.jain < 0.7
+    assert found.fairness.jain_slowdown == pytest.approx(1.0)
+    assert found.clients()["slowdown_mean"] == pytest.approx([1.0, 1.0])
+
+
+def test_a_table_has_every_client_or_those_that_wait_longest() -> None:
+    few = compared(two_clients((20, 20), gap=1.0))
+    text = table_text(client_table(few))
+    assert [line.split()[:2] for line in text.splitlines()[-2:]] == [["0", "20"], ["1", "20"]]
+    # Client 30 sends all at once, and waits longest; 13 clients have one request each.
+    arrivals, client = [1000.0 * i for i in range(14)] + [13_000.0] * 3, [*range(13), *[30] * 4]
+    load = Workload.from_columns(arrivals, [50 + 10 * i for i in range(17)], [20] * 17, client=client)
+    text = table_text(client_table(compared(load)))
+    shown = [line.split()[0] for line in text.splitlines()[-10:]]
+    assert "the 10 of 14 clients whose P99 is greatest" in " ".join(text.split())
+    assert shown == ["4", "5", "6", "7", "8", "9", "10", "11", "12", "30"]
+    assert text in compared(load).table()
+
+
+def test_one_client_needs_no_table() -> None:
+    alone = Workload.from_columns([0.0, 0.0], [5, 5], [5, 5], client=[7, 7])
+    nobody = Workload.from_columns([0.0, 0.0], [5, 5], [5, 5])
+    assert client_table(compared(alone)) is None and client_table(compared(nobody)) is None
+    assert compared(nobody).to_json()["policies"]["vllm"]["clients"] is None
+
+
+def test_json_has_the_columns_of_the_clients() -> None:
+    load = Workload.from_columns([0.0, 0.0, 1.0], [5, 50, 5], [5, 5, 5], client=[3, 7, 9])
+    found = bw.compare(load, LINEAR, bw.Limits(num_kv_blocks=100, max_model_len=20), {"vllm": bw.vllm()})
+    rows = found.to_json()["policies"]["vllm"]["clients"]
+    assert rows["client"] == [3, 7, 9] and rows["finished"] == [1, 0, 1]
+    assert rows["e2e_s_p99"][1] is None and rows["slowdown_mean"][1] is None
+    assert rows["ttft_s_p50"][0] == found["vllm"].clients()["ttft_s_p50"][0]
+    json.dumps(rows, allow_nan=False)
+
+
+def compared(load: Workload) -> bw.Runs:
+    return bw.compare(load, LINEAR, bw.Limits(max_num_seqs=1), {"vllm": bw.vllm()})
 
 
 def test_a_client_without_an_end_is_counted_and_not_averaged() -> None:

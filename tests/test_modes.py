@@ -25,7 +25,7 @@ NUM_LOADS = 120
 ROOT = Path(__file__).resolve().parent.parent
 IS_COMPILED = not isinstance(Batch.tick, types.FunctionType)
 INTERPRETED, COMPILED = "interpreted (pure Python)", "compiled (mypyc)"
-COLUMNS = ("steps", "taken", "freed", "chunks", "held", "paused", *STAY)
+COLUMNS = ("steps", "taken", "freed", "chunks", "held", "accepted", "paused", *STAY)
 SECONDS = ("times", "first_token", "finished")
 
 
@@ -113,8 +113,9 @@ def policy_of(seed: int, config: dict[str, Any]) -> Any:
         Static(size, padded=seed % 2 == 0, streamed=seed % 3 == 0),
         Dynamic(size, 0.02),
         Orca(size),
+        Vllm(num_speculative_tokens=size, acceptance=0.7, acceptance_spread=0.1, draft=0.05),
     )
-    return policies[seed // 4 % 6 % 4]
+    return policies[seed // 4 % 6 % 5]
 
 
 def cost_of(seed: int) -> Any:

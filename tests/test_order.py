@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import batchwright
 from batchwright import Constant, Limits, Linear, Request, Simulator
 from batchwright.batch import Batch
 from batchwright.engines.live import Live
@@ -289,3 +290,12 @@ def test_a_file_whose_predictor_is_none_says_so(tmp_path: Path, text: str) -> No
     file.write_text(text)
     with pytest.raises(InputError, match="make it a function predict"):
         load_policy(file)
+
+
+# --- the oracle boundary ---------------------------------------------------------------------------
+
+
+def test_no_policy_reads_how_long_an_output_will_be() -> None:
+    files = sorted((Path(batchwright.__file__).parent / "policies").glob("*.py"))
+    assert len(files) > 10
+    assert [file.name for file in files if "true_output" in file.read_text(encoding="utf-8")] == []

@@ -143,6 +143,13 @@ def test_a_list_of_policies_is_split_between_brackets_only(seed: int) -> None:
     assert list(found) == list(texts)
 
 
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_what_a_policy_says_of_itself_is_no_flag(kind: Any) -> None:
+    """Nor in the compiled core, where a flag more would take the first value that is given without a name."""
+    assert kind.about.engine
+    assert "about" not in [flag.name for flag in fields(kind)]
+
+
 def test_values_may_be_given_in_order() -> None:
     assert policy("static(8, false, streamed=true)") == Static(8, False, True)
     assert policy("dynamic(8, 0.5, [2, 4])") == Dynamic(8, 0.5, (2, 4))

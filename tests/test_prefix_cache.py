@@ -15,10 +15,12 @@ from batchwright.blocks import Blocks
 from batchwright.engines.live import Live
 from batchwright.engines.mock import Mock
 from batchwright.errors import InputError, LimitError
+from batchwright.export.replay import _notes
 from batchwright.policies import Vllm
 from batchwright.ranked import EVICTIONS, LFU, LRU
 from batchwright.scenario.build import prepare
 from batchwright.scenario.text import read
+from batchwright.workload import Workload
 from reference import Pool
 from strategies import for_every_seed, requests_of, timed_workload
 from test_blocks import LONGEST, Both, hits, holder, keys, one_operation
@@ -270,3 +272,9 @@ def test_a_scenario_sets_the_cache() -> None:
     assert (limits.prefix_cache_blocks, limits.prefix_eviction) == (100, LFU)
     with pytest.raises(InputError, match="--prefix-cache-blocks is given, but prefix caching is off"):
         prepare(read("chat(n=9)", sets=[*sets, "enable_prefix_caching=false"]))
+
+
+def test_a_replay_says_that_vllm_has_no_such_cache() -> None:
+    load = Workload.open("chat(n=5)")
+    said = [" ".join(_notes(load, Limits(**flags), Vllm())) for flags in ({}, {"prefix_cache_blocks": 9})]
+    assert ["the prefix cache: vLLM keeps what fits" in text for text in said] == [False, True]

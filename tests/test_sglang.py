@@ -207,6 +207,27 @@ def test_nobody_is_tried_before_somebody_has_left_even_if_it_would_fit() -> None
     assert steps[:5] == [{0: 10}, {0: 1}, {0: 1}, {0: 1}, {1: 80, 2: 1}]
 
 
+def test_while_a_prompt_is_cut_the_first_in_line_is_tried_with_every_chunk() -> None:
+    # 120 tokens, 8 a step.  2 finds no room beside the second chunk of 1.  3, which has priority, does beside
+    # the third, but no token of the chunk is left; so the batch is not full, and it joins in the next step.
+    def make() -> list[Request]:
+        shapes = ((0.0, 4, 5, 0), (0.5, 24, 2, 0), (1.5, 100, 1, 0), (2.5, 2, 1, 1))
+        return [Request(i, *shape[:3], priority=shape[3]) for i, shape in enumerate(shapes)]
+
+    config = sync(chunked_prefill_size=8, enable_priority_scheduling=True)
+    steps = table(config, make, tokens(120))
+    assert steps[:6] == [{0: 4}, {1: 8}, {1: 8}, {1: 8}, {3: 2}, {0: 1, 1: 1}]
+
+
+def test_a_chunk_takes_no_more_than_what_the_others_leave() -> None:
+    # Ten decode, with 40 tokens each, and 0.9 of what they lack is kept: of 420 tokens, 49 are left to the
+    # prompt of 46.  A step gives it 10 beside ten decodes, and takes 1 of what is left: 5 for the last 6.
+    make = load(*[(0.0, 1, 40)] * 10, (0.5, 46, 1))
+    config = sync(chunked_prefill_size=20, enable_mixed_chunk=True, schedule_conservativeness=0.9 / 0.7)
+    steps = table(config, make, tokens(420))
+    assert [step.get(10, 0) for step in steps[:8]] == [0, 10, 10, 10, 10, 5, 1, 0]
+
+
 def test_a_lone_request_is_admitted_whatever_the_estimate_says() -> None:
     # 30 + 10 tokens are all 40: 30 + 10 + 1 is never below 40.
     assert finished(served(sync(), load((0.0, 30, 10)), SECOND, tokens(40))) == [10.0]
@@ -229,6 +250,17 @@ def test_the_fewest_outputs_then_the_longest_prompt_is_retracted_and_recomputes(
     assert preempted(optimist(), make, tokens(24)) == {9: [1]}
 
 
+def test_a_retracted_request_finds_its_prompt_in_the_cache_but_not_its_outputs() -> None:
+    # 7 blocks of 4.  Both need their fourth at once: 1 is retracted with a prompt of 4 and 9 outputs, 12 of
+    # which tokens fill blocks.
+    limits = Limits(block_size=4, num_kv_blocks=7)
+    requests = [Request(i, 0.5 * i, 4, 12) for i in range(2)]
+    simulator = Simulator(optimist(), SECOND, limits)
+    simulator.run(requests)
+    assert [r.preemptions for r in requests] == [0, 1]
+    assert [r.cached for r in requests] == [0, 4]
+
+
 def test_outputs_count_before_prompts() -> None:
     # 28 tokens.  1 comes later, so it has fewer outputs when nothing is free, though a shorter prompt.
     make = load((0.0, 9, 12), (2.5, 1, 12))
@@ -244,10 +276,13 @@ def preempted(config: Sglang, make: Load, limits: Limits) -> dict[int, list[int]
 def test_a_retraction_sets_the_share_to_what_those_left_have_needed() -> None:
     # 60 tokens.  10 prompts and 2 * 25 outputs fill them: 1 is retracted in step 27, and 0 is left with 26
     # of at most 49 outputs.
+    # The share does not fall with that step, but with the next.
     make = load((0.0, 4, 49), (0.5, 6, 30))
-    assert preempted(optimist(), make, tokens(60)) == {27: [1]}
-    assert share_after(optimist(), make, tokens(60), 27.0) == 0.0
-    assert share_after(optimist(), make, tokens(60), 28.0) == (26 + 20) / (49 + 1)
+    config = sync(schedule_conservativeness=0.1)
+    assert preempted(config, make, tokens(60)) == {27: [1]}
+    assert share_after(config, make, tokens(60), 27.0) == Ratio(0.1).at(25)
+    assert share_after(config, make, tokens(60), 28.0) == (26 + 20) / (49 + 1)
+    assert share_after(config, make, tokens(60), 29.0) == (26 + 20) / (49 + 1) - Ratio(0.1).decay
     # With less than 11 left, 8 + 20 are more than all: all is kept.
     assert share_after(optimist(), load((0.0, 4, 10), (0.5, 6, 10)), tokens(24), 10.0) == 1.0
 
@@ -257,6 +292,12 @@ def test_a_retracted_request_queues_behind_those_that_wait() -> None:
     make = load((0.0, 4, 10), (0.5, 6, 10), (3.5, 14, 9))
     steps = table(optimist(), make, tokens(24))
     assert steps[9:12] == [{0: 1}, {0: 1}, {2: 14}]
+
+
+def test_a_retraction_makes_room_at_once() -> None:
+    # As above, but 2 may need 4 + 5 + 1 tokens: 10 are free when it comes, and 12 after step 9, 1 kept for 0.
+    make = load((0.0, 4, 10), (0.5, 6, 10), (3.5, 4, 5))
+    assert table(optimist(), make, tokens(24))[8:12] == [{0: 1, 1: 1}, {0: 1}, {2: 4}, {0: 1, 2: 1}]
 
 
 # --- orders -----------------------------------------------------------------------
@@ -288,8 +329,17 @@ def test_of_those_that_share_an_uncached_prefix_all_but_one_come_last() -> None:
     config = Sglang(schedule_policy="lpm", max_running_requests=2)
     assert joined(config, requests) == [0, 2, 1, 3]
     assert [r.cached for r in requests] == [0, 48, 0, 48]
+    just = [keyed(i, 0.0, 10, 2) if i != 2 else Request(2, 0.0, 100, 1) for i in range(4)]
+    assert joined(config, just) == [0, 2, 1, 3]  # 32 shared tokens
     short = [keyed(i, 0.0, 10, 1) if i != 2 else Request(2, 0.0, 100, 1) for i in range(4)]
-    assert joined(config, short) == [0, 1, 3, 2]  # 16 shared tokens are too few to wait for
+    assert joined(config, short) == [0, 1, 3, 2]  # 16 are too few to wait for
+
+
+@pytest.mark.parametrize(("cached", "order"), [(2, [0, 1, 3, 2]), (3, [0, 1, 2, 3])])
+def test_who_finds_over_32_tokens_waits_for_nobody(cached: int, order: list[int]) -> None:
+    # 1 and 2 share five blocks, `cached` of which are there when they come; 3 finds one block.
+    requests = [keyed(0, 0.0, 10, cached), *[keyed(i, 0.5, 10, 5) for i in (1, 2)], keyed(3, 0.5, 10, 1)]
+    assert joined(Sglang(schedule_policy="lpm"), requests) == order
 
 
 def test_two_in_one_step_compute_the_same_prefix_twice() -> None:

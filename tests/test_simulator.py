@@ -720,3 +720,28 @@ def test_a_users_own_cost_gives_the_times_of_the_same_cost_in_closed_form(seed: 
     Simulator(policy, closed, limits).run(ours)
     Simulator(policy, lambda step: closed.seconds(step), limits).run(theirs)
     assert times(ours) == times(theirs)
+
+
+class Paused:
+    """Asynchronous; no decode runs before 5.0."""
+
+    def begin(self, batch: Batch) -> Paused:
+        batch.overlap = True
+        return self
+
+    def __call__(self, b: Batch) -> None:
+        if b.edits > 0:
+            return
+        admit_all(b)
+        if not b.chunks and b.now < 5.0:
+            b.decodes_run = False
+            b.wake_at(5.0)
+
+
+def test_an_end_that_is_seen_while_decodes_pause_takes_no_step_of_theirs() -> None:
+    # 0 ends at 1.0 and is seen with the next call, which computes nothing; 1 decodes from 5.0 to 7.0.
+    requests = [Request(0, 0.0, 4, 1), Request(1, 0.0, 4, 3)]
+    simulator = Simulator(Paused(), Constant(1.0), skip=False)
+    simulator.run(requests)
+    assert list(simulator.log.seconds("times"))[:2] == [1.0, 1.0]
+    assert [r.finished for r in requests] == [1.0, 7.0]

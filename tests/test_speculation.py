@@ -150,6 +150,20 @@ def test_an_end_is_seen_a_step_late_where_scheduling_is_asynchronous() -> None:
     assert scheduled(simulator) == [{0: 4}, {0: 2}, {}, {1: 4}, {1: 1}, {}]
 
 
+@pytest.mark.parametrize(("asynchronous", "found"), [(False, 4), (True, 2)])
+def test_a_preempted_decode_finds_the_tokens_that_were_known_when_it_lost_its_blocks(
+    asynchronous: bool, found: int
+) -> None:
+    # Blocks of one token, 12 of them.  Both prompts: 2 + 2.  Both decodes: 5 + 5, all guesses right.
+    # Then 8 are needed for each, and the second loses its 5.  The first takes 3, the 2 that were free
+    # and the last of the 5; so 4 are found again.  If asynchronous, the 3 tokens of the step before are
+    # not known yet: 2 are found.
+    requests = [request(0, prompt=2, guessed="0110110"), request(1, prompt=2, guessed="0110110")]
+    limits = bw.Limits(block_size=1, num_kv_blocks=12, max_num_seqs=2)
+    run(speculating(2, 0.5, async_scheduling=asynchronous), requests, bw.Constant(1.0), limits)
+    assert [(r.preemptions, r.cached) for r in requests] == [(0, 0), (1, found)]
+
+
 # --- the reference loop ----------------------------------------------------------------------
 
 

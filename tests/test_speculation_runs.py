@@ -8,7 +8,6 @@ import pytest
 import batchwright as bw
 from batchwright.history import steps
 from batchwright.run import Run
-from batchwright.run.gaps import gaps
 from batchwright.run.ticks import token_times
 from batchwright.run.windows import tokens_by
 from batchwright.speculation import mean_tokens
@@ -55,15 +54,15 @@ def token_ends(run: Run) -> dict[int, list[float]]:
 def test_tokens_gaps_and_columns_are_those_of_the_steps_written_out(seed: int) -> None:
     run = run_of(seed)
     check_columns(run)
-    check_gaps(run, run._stretch)
-    check_slots(run, run._stretch)
+    check_gaps(run, run.stretch)
+    check_slots(run, run.stretch)
     check_phases(run)
     expected = token_ends(run)
     assert [times.tolist() for times in token_times(run)] == list(expected.values())
     columns = run.requests()
     assert [len(times) for times in expected.values()] == columns["output_tokens"].tolist()
     of = [np.diff(times) for times in expected.values()]
-    found = gaps(run.timeline, np.ones(len(of), bool))
+    found = run.gaps()
     assert sorted(np.repeat(found.seconds, found.counts)) == pytest.approx(sorted(np.concatenate(of)))
     greatest = [gap.max() if len(gap) else np.nan for gap in of]
     assert np.array_equal(found.greatest, greatest, equal_nan=True)

@@ -18,6 +18,7 @@ from batchwright.cost import Constant
 from batchwright.history import stays
 from batchwright.host_memory import HostMemory
 from batchwright.log import IN, OUT, SWAPPED
+from batchwright.policies.vllm_v0 import VllmV0
 from batchwright.request import CANCELLED, FINISHED
 from batchwright.run import Run
 from batchwright.run.ticks import token_times
@@ -89,6 +90,26 @@ def test_a_swap_recomputes_nothing(seed: int) -> None:
     columns = Run("swapper", load_of(requests), simulator).steps()
     assert columns["prefill_tokens"].sum() == sum(r.prompt for r in requests)
     assert columns["num_decodes"].sum() == sum(r.true_output - 1 for r in requests)
+
+
+@for_every_seed(60)
+def test_vllm_v0_swaps_as_the_slow_loop_does(seed: int) -> None:
+    load = tight(seed, timed_workload(seed))
+    random = Random(seed)
+    swap = {"swap_bandwidth": 2.0 ** random.choice([2, 10]), "swap_space": 2.0 ** random.choice([-26, 0])}
+    limits = limits_of(load["config"])
+    flags = Swapper(**swap, watermark=int(0.01 * limits.blocks))
+    rows = Replay(load, reference.linear(), flags).run()
+    policy = VllmV0(
+        preemption_mode="swap", kv_bytes_per_token=1.0, max_num_batched_tokens=1 << 20, **swap
+    )
+    for options in ({}, {"skip": False}, {"audit": True}):
+        simulator, requests = run(policy, load, **options)
+        assert_over(simulator, requests)
+        assert_host_is_empty(simulator)
+        for r, row in zip(requests, rows, strict=True):
+            assert (r.first_token, r.finished) == (row.first_token, row.finished)
+            assert r.preemptions == row.preemptions
 
 
 # --- skipped = walked = in pieces = audited -------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 
 from batchwright.batch import Batch
 from batchwright.cost import Constant, Hosted, Linear, Roofline
+from batchwright.engines.live import Live
 from batchwright.errors import InputError, LimitError, PolicyError
 from batchwright.hardware import Gpu
 from batchwright.history import stays
@@ -22,12 +23,15 @@ from batchwright.limits import Limits
 from batchwright.link import Channel, Link
 from batchwright.log import ABORTED, IN, OUT, SWAPPED
 from batchwright.policies import Vllm
+from batchwright.policies.vllm_v0 import VllmV0
 from batchwright.request import CANCELLED, DECODING, MOVING_IN, MOVING_OUT, Request
 from batchwright.request import SWAPPED as IS_SWAPPED
 from batchwright.simulator import Simulator
 from batchwright.swapping import land, swap_in, swap_out
 from swaps import Swapper
 from test_batch import decoding, ended, prefilling, run_step, waiting
+from test_live import LIMITS as LIVE
+from test_live import engine_of, sequence
 from test_schedules import finished, first_tokens, load, scheduled, served, walk, walked
 
 LIMITS = Limits(block_size=4, num_kv_blocks=64)
@@ -499,3 +503,27 @@ def test_flags_take_the_place_of_what_the_gpu_and_the_model_say() -> None:
         batch = Simulator(Swapper(swap_space=2.0, **asked), cost, Limits(block_size=16)).batch
         assert batch.host is not None and batch.host.link == link
         assert batch.host.size == int(2 * 2**30 // (16 * link.bytes_per_token))
+
+
+# --- live -----------------------------------------------------------------------
+
+
+def test_an_engine_cannot_swap_and_a_policy_that_does_is_refused() -> None:
+    for policy in (Swapper(), VllmV0(preemption_mode="swap", swap_bandwidth=1e9, kv_bytes_per_token=1.0)):
+        with pytest.raises(PolicyError, match="swaps KV to host memory, which the engines here cannot"):
+            Live(policy, engine_of(LIVE), LIVE)
+
+
+@pytest.mark.parametrize(("tokens", "computed"), [(0, 20), (5, 16)])
+def test_an_engine_has_no_kv_that_comes_with_a_request(tokens: int, computed: int) -> None:
+    def joins(b: Batch) -> None:
+        if b.edits == 0:
+            for r in b.waiting.head(1):
+                b.admit(r, tokens, computed=computed)
+
+    live = Live(joins, engine_of(LIVE), LIVE)
+    asked = sequence(0)
+    asked.request.generated = 1
+    live.add(asked)
+    with pytest.raises(PolicyError, match="request 0 is admitted with KV that the engine does not have"):
+        live.step()

@@ -79,6 +79,15 @@ def test_a_missing_block_preempts_the_newest_which_waits_in_front(caching: bool,
     assert [step.preempted for step in walk(simulator)] == [[], [], [], [], [], [1], []]
 
 
+def test_the_newest_goes_even_if_only_it_lacks_a_block() -> None:
+    # 4 blocks of 4: 2 of 0, from step 2 on, and 2 of 1, which fills them in step 3.
+    limits = Limits(block_size=4, num_kv_blocks=4, enable_prefix_caching=False)
+    make = load((0.0, 4, 5), (0.0, 6, 4))
+    steps = [{0: 4, 1: 6}, {0: 1, 1: 1}, {0: 1, 1: 1}, {0: 1}, {0: 1}, {1: 9}]
+    assert scheduled(walked(VllmV0(), make, SECOND, limits)) == steps
+    assert finished(served(VllmV0(), make, SECOND, limits)) == [5.0, 6.0]
+
+
 def test_a_cached_prefix_costs_no_tokens_but_its_blocks_must_fit() -> None:
     # 1 finds 8 of its 10 tokens.  With 6 blocks it joins at once; with 5 the 2 free ones are fewer
     # than the 3 of its prompt, although it would take but 1.

@@ -19,7 +19,9 @@ from batchwright.version import __version__ as __version__
 if TYPE_CHECKING:
     from batchwright.batch import Batch
     from batchwright.cluster import Cluster
+    from batchwright.cluster import DistServe as distserve
     from batchwright.cluster import Replicas as replicas
+    from batchwright.cluster import Splitwise as splitwise
     from batchwright.comparison import Runs, compare
     from batchwright.cost import Constant, Hosted, Linear, Roofline
     from batchwright.errors import BatchwrightError
@@ -58,6 +60,7 @@ _PLACES = {
     "Workload": ("workload", "Workload"),
     "compare": ("comparison", "compare"),
     "continuous": ("policies", "Vllm"),
+    "distserve": ("cluster", "DistServe"),
     "dynamic": ("policies", "Dynamic"),
     "edf": ("policies", "Edf"),
     "lpm": ("policies", "Lpm"),
@@ -66,6 +69,7 @@ _PLACES = {
     "policy": ("policies", "policy"),
     "replicas": ("cluster", "Replicas"),
     "sjf": ("policies", "Sjf"),
+    "splitwise": ("cluster", "Splitwise"),
     "srpt": ("policies", "Srpt"),
     "static": ("policies", "Static"),
     "vllm": ("policies", "Vllm"),
@@ -73,8 +77,8 @@ _PLACES = {
 }
 __all__ = [
     "Batch", "BatchwrightError", "Cluster", "Constant", "Hosted", "Limits", "Linear", "Request", "Roofline",
-    "Run", "Runs", "Simulator", "Workload", "compare", "continuous", "dynamic", "edf", "lpm", "orca",
-    "ordered", "policy", "replicas", "sjf", "srpt", "static", "vllm", "vtc",
+    "Run", "Runs", "Simulator", "Workload", "compare", "continuous", "distserve", "dynamic", "edf", "lpm",
+    "orca", "ordered", "policy", "replicas", "sjf", "splitwise", "srpt", "static", "vllm", "vtc",
 ]  # fmt: skip
 
 

@@ -335,8 +335,6 @@ class Batch:
         """
         if r.state == DECODING:
             self._stop_clock(r)
-            if self.drafts is not None:
-                self.drafts.trimmed.pop(r, None)
         elif r.state == PREFILLING:
             r.since = -1
             if r.planned > 0:

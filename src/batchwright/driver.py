@@ -113,7 +113,10 @@ class Driver:
         """Requests that are here and have not left, those among them that have not come yet."""
         b = self.batch
         found = self._arrivals.num_coming + b.num_waiting + len(b.running)
-        return found + b.num_swapped + b.num_coming + len(b.movers.offered)
+        found += b.num_swapped + b.num_coming + len(b.movers.offered)
+        if b.host is not None:  # those on their way to it
+            found += sum([1 for r in b.movers.leaving if r in b.host.places])
+        return found
 
     @property
     def pending_tokens(self) -> int:
@@ -279,7 +282,9 @@ class Driver:
             self._interrupt()
 
     def _set_alarm(self) -> None:
-        alarm = min(self._arrivals.time, self.batch.wake_time, self.batch.transfer_time)
+        alarm = min(self._arrivals.time, self.batch.wake_time)
+        if self.batch.transfer_time < alarm:
+            alarm = self.batch.transfer_time
         self._alarm = min(alarm, self._cancels[0][0]) if self._cancels else alarm
 
     def _interrupt(self) -> None:

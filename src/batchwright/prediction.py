@@ -41,7 +41,8 @@ class Lengths:
 
 def predicted(predictor: Predictor, r: Request) -> float:
     """What `predictor`, which may be a user's, says of `r`.  Raises PolicyError if that is no length."""
-    found: object = predictor(r)
+    ask: Callable[[Request], object] = predictor  # a user's may say anything
+    found = ask(r)
     if not isinstance(found, (int, float)) or not 0 <= found < inf:
         raise PolicyError(f"the predictor says {found!r} of request {r.id}; let it say tokens, at least 0")
     return float(found)

@@ -246,7 +246,7 @@ class Simulator(Driver):
                 most = min(most, b.wake_tick - b.tick_count)
             steps = b.quiet_steps(most)
         end = b.now + self._empty
-        if b.num_decoding > 0:
+        if b.num_decoding > 0 and b.decodes_run:
             end = self._at(steps)
             self._barren = 0
         if steps > 1 and end >= self._alarm:

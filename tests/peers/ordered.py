@@ -215,6 +215,6 @@ class PrefixReference(EventReference):
         return min(self.waiting, key=self.turn)
 
     def turn(self, row: Row) -> tuple[float, ...]:
-        return (-self.ranks[row], row.preemptions == 0, row.arrival, row.index)
+        return (-self.ranks[row], self.waiting.index(row))
 
 

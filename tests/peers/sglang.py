@@ -201,10 +201,10 @@ class SglangReference(VllmReference):
 
     def admit_in(self, line: list[Row]) -> None:
         for row in line:
-            if self.flags.prefill_max_requests and len(self.planned) >= self.flags.prefill_max_requests:
-                return
             if len(self.running) >= self.seats:
                 self.is_full = True
+                return
+            if self.flags.prefill_max_requests and len(self.planned) >= self.flags.prefill_max_requests:
                 return
             if not self.try_one(row):
                 return

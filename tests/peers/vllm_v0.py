@@ -11,12 +11,24 @@ from reference import Plan, Row
 
 KIND = VllmV0
 COUNTS = (0, -1, 1.0, True, "8")
-BAD: dict[str, tuple[Any, ...]] = {"max_num_seqs": COUNTS, "max_num_batched_tokens": COUNTS}
+BAD: dict[str, tuple[Any, ...]] = {
+    "max_num_seqs": COUNTS,
+    "max_num_batched_tokens": COUNTS,
+    "preemption_mode": ("abort", None, 1),
+    "swap_space": (-1, "4", True, None),
+    "swap_bandwidth": (0, -1.0, "fast", True),
+    "kv_bytes_per_token": (0, -1.0, "few", True),
+}
 
 
 def settings(random: Random) -> VllmV0:
     return VllmV0(
-        max_num_seqs=random.choice([None, 1, 64]), max_num_batched_tokens=random.choice([None, 512, 4096])
+        max_num_seqs=random.choice([None, 1, 64]),
+        max_num_batched_tokens=random.choice([None, 512, 4096]),
+        preemption_mode=random.choice(["recompute", "swap"]),
+        swap_space=random.choice([4.0, 0.5, 16]),
+        swap_bandwidth=random.choice([None, 16e9]),
+        kv_bytes_per_token=random.choice([None, 131072]),
     )
 
 

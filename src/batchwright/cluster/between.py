@@ -29,10 +29,8 @@ class LinkFlags(Protocol):
 
 def check_link(name: str, flags: LinkFlags) -> None:
     """Raises InputError on a flag that cannot be."""
-    if flags.bandwidth is not None:
-        check_number(name, flags, "bandwidth", 1.0, 1e18)
-    if flags.kv_bytes_per_token is not None:
-        check_number(name, flags, "kv_bytes_per_token", 1.0, 1e12)
+    check_number(name, flags, "bandwidth", 1.0, 1e18, optional=True)
+    check_number(name, flags, "kv_bytes_per_token", 1.0, 1e12, optional=True)
     check_number(name, flags, "latency", 0.0, 1e6)
 
 

@@ -52,16 +52,17 @@ class Handovers:
 
         Machines that compute prompts and decode may wait for each other's memory.
         """
-        for r, (source, stand_in) in self._origins.items():
-            self.num_lost += 1
-            del self._origins[r]
-            source.simulator.frees(stand_in, now)
-            target = self._targets.pop(r)
-            target.simulator.recomputes(r, now)
-            self._touch(source)
-            self._touch(target)
-            return True
-        return False
+        r = next(iter(self._origins), None)
+        if r is None:
+            return False
+        self.num_lost += 1
+        source, stand_in = self._origins.pop(r)
+        target = self._targets.pop(r)
+        source.simulator.frees(stand_in, now)
+        target.simulator.recomputes(r, now)
+        self._touch(source)
+        self._touch(target)
+        return True
 
     def _hand_over(self, source: Replica, r: Request) -> bool:
         """The prompt of `r` is complete at `source`; does it decode elsewhere?"""

@@ -81,7 +81,7 @@ class Live(Driver):
         asked = super()._begun(policy)
         if self.batch.drafts is not None:
             raise PolicyError(
-                f"{policy!r} speculates, which is simulated only: engines here verify no drafts; "
+                "the policy speculates, which is simulated only: engines here verify no drafts; "
                 "leave num_speculative_tokens out"
             )
         if self.batch.host is not None:

@@ -10,9 +10,7 @@ from batchwright.config import ordinary
 @ordinary
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """A few words each, in a policy's attribute `about`.
-
-    It has no annotation there: mypyc drops ClassVar, and a compiled policy would take it for a flag.
+    """A few words each, in the attribute `about` of a policy's settings.
 
     engine    what it stands for, with the version that its rules were read from
     order     of the waiting
@@ -34,3 +32,7 @@ class About:
     leave: str
     source: str
     left_out: str
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """What a class says of itself is no flag: mypyc drops ClassVar, and makes it a field without."""
+        owner.__annotations__.pop(name, None)

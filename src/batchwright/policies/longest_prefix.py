@@ -1,6 +1,7 @@
 """Longest cached prefix first: who finds most of its prompt in the prefix cache is admitted first.
 
-    key    tokens of cached blocks that it would start from, most first; then who came first
+    key    tokens of cached blocks that it would start from, most first; then the preempted, then who
+           came first
 
 The cache changes with every step, so the order is made anew after an event, and only while a seat is
 free.  If more than `most` wait, which would cost a look-up each, it is first come, first served.
@@ -10,7 +11,9 @@ Source: SGLang's schedule policy `lpm`, which falls back to fcfs over 128 waitin
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 
 from batchwright.batch import Batch
 from batchwright.config import ordinary
@@ -66,35 +69,39 @@ class PrefixLine:
     def __init__(self, most: int) -> None:
         self.most = most
         self.is_stale = False  # has anything happened since?
-        self._come: dict[Request, None] = {}  # in order of arrival; the preempted among them
-        self._order: dict[Request, None] = {}
+        self._come: deque[Request] = deque()  # the preempted in front
+        self._found: list[Request] | None = None  # the same, longest prefix first; None: as they came
 
     def order(self, b: Batch) -> None:
         """Look up what each would find in the cache now."""
         self.is_stale = False
-        self._order = dict.fromkeys(sorted(self._come, key=_came))
-        if len(self._come) <= self.most:
-            found = {r: len(b.blocks.lookup(r)) for r in self._order}
-            self._order = dict.fromkeys(sorted(self._order, key=lambda r: -found[r]))
+        if len(self._come) > self.most or b.blocks.num_cached == 0:
+            self._found = None
+            return
+        found = {r: -len(b.blocks.lookup(r)) for r in self._come}
+        self._found = sorted(self._come, key=found.__getitem__)
 
     # --- as a line ------------------------------------------------------------
 
     def push(self, r: Request) -> None:
-        self._come[r] = None
-        self._order[r] = None
         self.is_stale = True
+        if r.preemptions > 0:
+            self._come.appendleft(r)
+        else:
+            self._come.append(r)
+        if self._found is not None:
+            self._found.append(r)
 
     def first(self) -> Request:
-        return next(iter(self._order))
+        return self._come[0] if self._found is None else self._found[0]
 
     def head(self, count: int) -> list[Request]:
-        return list(self._order)[:count]
+        return list(islice(self._come if self._found is None else self._found, count))
 
     def take(self, r: Request) -> None:
-        del self._come[r]
-        del self._order[r]
-
-
-def _came(r: Request) -> tuple[bool, float, int]:
-    """The preempted first, then who came first."""
-    return (r.preemptions == 0, r.arrival, r.id)
+        if self._come[0] is r:
+            self._come.popleft()
+        else:
+            self._come.remove(r)
+        if self._found is not None:
+            self._found.remove(r)

@@ -22,6 +22,7 @@ from batchwright.errors import InputError
 from batchwright.host_memory import HostMemory
 from batchwright.link import Link
 from batchwright.policies.check import check_choice, check_number
+from batchwright.policies.victim import preempt_newest
 from batchwright.request import DECODING, Request
 from batchwright.swapping import swap_in, swap_out
 
@@ -69,10 +70,8 @@ def check_swap(policy: str, flags: SwapFlags) -> None:
     """Raises InputError on a flag that cannot be."""
     check_choice(policy, flags, "preemption_mode", (RECOMPUTE, SWAP))
     check_number(policy, flags, "swap_space", 0.0, 1e9)
-    if flags.swap_bandwidth is not None:
-        check_number(policy, flags, "swap_bandwidth", 1.0, 1e18)
-    if flags.kv_bytes_per_token is not None:
-        check_number(policy, flags, "kv_bytes_per_token", 1.0, 1e12)
+    check_number(policy, flags, "swap_bandwidth", 1.0, 1e18, optional=True)
+    check_number(policy, flags, "kv_bytes_per_token", 1.0, 1e12, optional=True)
 
 
 def preemption(policy: str, flags: SwapFlags, batch: Batch) -> Preemption:
@@ -109,8 +108,7 @@ class Recompute:
         return False
 
     def make_room(self, b: Batch) -> None:
-        while b.decode_blocks() > b.blocks.free:
-            b.preempt(b.newest())
+        preempt_newest(b)
 
     def resume(self, b: Batch, watermark: int = 0) -> None:
         pass

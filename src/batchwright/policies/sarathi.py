@@ -155,11 +155,13 @@ class SarathiRun:
             if tokens > 0:
                 b.chunk(r, tokens)
                 used += tokens
-        if not b.has_preempted:
-            self.admit_waiting(b, used, taken)
+        self.admit_waiting(b, used, taken)
 
     def admit_waiting(self, b: Batch, used: int, taken: int) -> None:
-        """Admit from the head of the queue until one does not fit."""
+        """Admit from the head of the queue until one does not fit.
+
+        Whoever was preempted in this step is the first one, and does not: its blocks are used.
+        """
         while b.num_waiting > 0 and b.num_running < self.seats:
             r = b.waiting.first()
             tokens = self.chunk_of(r, used)

@@ -45,7 +45,7 @@ from batchwright.request import PREFILLING, Block, Request
 VERSIONS: Final = {"0.5": "fcfs", "0.4": "lpm"}  # and the order that is its default
 CLIP: Final = 4096  # tokens to come that are counted of one request
 NO_CHUNKS: Final = -1
-UNCUT: Final = 1 << 40  # tokens
+UNCUT: Final = 1 << 40  # tokens, or requests: more than there are
 SHORT_QUEUE: Final = 128  # requests; in a longer one the costly orders are not computed
 STEPS_AHEAD: Final = 20  # tokens that each may gain after a retraction
 LONGEST_DELAY: Final = 5000.0  # milliseconds
@@ -53,6 +53,8 @@ NEWER: Final = {  # flags that 0.4 lacks
     "prefill_max_requests", "enable_priority_scheduling", "schedule_low_priority_values_first",
     "enable_prefill_delayer", "prefill_delayer_queue_min_ratio", "prefill_delayer_max_delay_ms",
 }  # fmt: skip
+COUNTS: Final = ("max_running_requests", "max_prefill_tokens", "prefill_max_requests")
+OPTIONAL: Final = ("max_running_requests", "prefill_max_requests")
 SWITCHES: Final = (
     "enable_mixed_chunk", "enable_priority_scheduling", "schedule_low_priority_values_first",
     "disable_overlap_schedule", "enable_prefill_delayer",
@@ -104,21 +106,17 @@ class Sglang:
 
     def __post_init__(self) -> None:
         check_choice("sglang", self, "version", VERSIONS)
-        check_count("sglang", self, "max_running_requests", optional=True)
-        check_count("sglang", self, "prefill_max_requests", optional=True)
-        check_count("sglang", self, "max_prefill_tokens")
+        for name in COUNTS:
+            check_count("sglang", self, name, optional=name in OPTIONAL)
         check_count("sglang", self, "random_seed", least=0)
-        if self.chunked_prefill_size != NO_CHUNKS or not isinstance(self.chunked_prefill_size, int):
-            check_count("sglang", self, "chunked_prefill_size")
-        if self.schedule_policy is not None:
+        _check_chunks(self)
+        if vars(self)["schedule_policy"] is not None:
             check_choice("sglang", self, "schedule_policy", KNOWN)
         check_number("sglang", self, "schedule_conservativeness", 0.0, 1e6)
+        check_number("sglang", self, "prefill_delayer_queue_min_ratio", 0.0, 1e6, optional=True)
+        check_number("sglang", self, "prefill_delayer_max_delay_ms", 0.0, 1e9, optional=True)
         for name in SWITCHES:
             check_bool("sglang", self, name)
-        if self.prefill_delayer_queue_min_ratio is not None:
-            check_number("sglang", self, "prefill_delayer_queue_min_ratio", 0.0, 1e6)
-        if self.prefill_delayer_max_delay_ms is not None:
-            check_number("sglang", self, "prefill_delayer_max_delay_ms", 0.0, 1e9)
         _check_together(self)
 
     @property
@@ -153,7 +151,7 @@ class SglangRun:
         self.input = max(flags.max_prefill_tokens, batch.limits.max_model_len or 0)
         self.is_cutting = flags.chunked_prefill_size != NO_CHUNKS
         self.chunk = flags.chunked_prefill_size if self.is_cutting else UNCUT
-        self.most = flags.prefill_max_requests or self.seats
+        self.most = flags.prefill_max_requests or UNCUT
         self.is_mixed = flags.enable_mixed_chunk
         self.order = flags.order if batch.blocks.caching or flags.order not in AWARE else "fcfs"
         self.past = Past(flags.random_seed)
@@ -233,12 +231,12 @@ class SglangRun:
     def admit_waiting(self, b: Batch, line: list[Request], left: Left) -> None:
         """Admit in order, until one does not fit."""
         joined = 0
-        while b.num_waiting > 0 and len(b.chunks) < self.most:
+        while b.num_waiting > 0:
             if len(b.running) >= self.seats:
                 self.full.is_full = True
                 return
             r = line[joined] if line else b.waiting.first()
-            if not self.admit(b, r, left):
+            if len(b.chunks) >= self.most or not self.admit(b, r, left):
                 return
             joined += 1
 
@@ -264,7 +262,7 @@ class SglangRun:
             return 0 if b.chunks and whole >= left.input else missing
         if whole <= left.chunk:
             return missing
-        return 0 if left.is_cut else left.chunk // self.page * self.page
+        return left.chunk // self.page * self.page if left.chunk > 0 else 0
 
     def take(self, b: Batch, r: Request, tokens: int, left: Left) -> None:
         """The step computes so many tokens of `r`: note what that leaves."""
@@ -274,8 +272,6 @@ class SglangRun:
         if tokens == r.unfilled:
             left.granted += to_come(r)
             self.greatest = max(self.greatest, to_come(r))
-        else:
-            left.is_cut = True
         if r.prefix:
             left.fresh.update(r.blocks[r.computed // self.page :])
 
@@ -330,6 +326,13 @@ class SglangRun:
 def to_come(r: Request) -> int:
     """Tokens that `r`, which waits or prefills, may still sample, as far as they are counted."""
     return min(max(r.max_tokens - r.generated, 0), CLIP)
+
+
+def _check_chunks(flags: object) -> None:
+    """Whole tokens, or -1."""
+    value: object = vars(flags)["chunked_prefill_size"]
+    if type(value) is not int or value != NO_CHUNKS:
+        check_count("sglang", flags, "chunked_prefill_size")
 
 
 def _check_together(flags: Sglang) -> None:

@@ -70,7 +70,6 @@ class Left:
         self.chunk = chunk  # tokens of chunked_prefill_size
         self.granted = 0  # tokens that those who join may sample
         self.promised = -1.0  # tokens kept for those who decode; below 0: not yet summed
-        self.is_cut = False  # does this step leave a prompt incomplete?
         self.fresh: set[Block] = set()  # shared blocks that it computes
 
 

@@ -1,18 +1,19 @@
 """vLLM's first scheduler (V0): prompts alone whenever one can be admitted, else decodes.
 
 order fcfs · gate a seat is free · KV the blocks of the prompt and 1 % of all · composition
-whole prompts alone, else decodes · victim the newest; recompute · leave at once
+whole prompts alone, else decodes · victim the newest; recompute or swap · leave at once
 
     prefill step   from the head of the queue, while a seat is free, the prompts fit the token
                    budget, and free blocks - blocks of the prompt >= 1 % of all blocks
     decode step    if nobody could be admitted: everybody gains a token; the newest is
-                   preempted while a block is missing, and waits in front
+                   preempted while a block is missing, and waits in front; or it is swapped out, and
+                   no prompt is admitted before it is back (`preemption`)
 
 So a stream of prompts stalls all decodes, and no prompt is ever cut.  A prefix found in the cache
 costs no tokens of the budget, but counts in the block test.
 
-Source: vLLM 0.6.6, `core/scheduler.py` (`_schedule_default`) and `core/block_manager.py`; the
-same rules in sarathi-serve's `vllm_scheduler.py`.
+Source: vLLM 0.6.6, `core/scheduler.py` (`_schedule_default`, `_schedule_swapped`) and
+`core/block_manager.py`; the same rules, without swaps, in sarathi-serve's `vllm_scheduler.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from batchwright.errors import LimitError
 from batchwright.policies.about import About
 from batchwright.policies.check import check_count
 from batchwright.policies.kv import watermark
-from batchwright.policies.victim import preempt_newest
+from batchwright.policies.preemption import RECOMPUTE, Preemption, check_swap, preemption
 from batchwright.request import Request
 
 
@@ -40,6 +41,9 @@ class VllmV0:
     `max_num_batched_tokens`: prompt tokens of one step; None: those of the server's limits, or
     `max_model_len` if that is more, which is V0's own default where the limits say 2048.
 
+    `preemption_mode`: recompute, V0's choice for one sequence a request, or swap; the other flags
+    are those of `preemption.SwapFlags`.
+
     Raises InputError on a value that cannot be.
     """
 
@@ -49,19 +53,24 @@ class VllmV0:
         first="whole prompts alone, as soon as one can be admitted; else decodes",
         chunking="none",
         kv="the prompt, and 1% of all blocks beside it",
-        victim="the newest; recomputes",
+        victim="the newest; recomputes, or is swapped out",
         leave="at once",
         source="vLLM 0.6.6, core/scheduler.py, _schedule_default",
-        left_out="swapping, chunked prefill, priorities, multi-step scheduling, the delay factor, several "
+        left_out="chunked prefill, priorities, multi-step scheduling, the delay factor, several "
         "sequences a request; V0 drops a prompt that leaves less than 1% of the blocks free even in an empty "
         "server, or is over max_num_batched_tokens: here it runs, alone in its step",
     )
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    preemption_mode: str = RECOMPUTE
+    swap_space: float = 4.0
+    swap_bandwidth: float | None = None
+    kv_bytes_per_token: float | None = None
 
     def __post_init__(self) -> None:
         check_count("vllm_v0", self, "max_num_seqs", optional=True)
         check_count("vllm_v0", self, "max_num_batched_tokens", optional=True)
+        check_swap("vllm_v0", self)
 
     def begin(self, batch: Batch) -> Policy:
         limits = batch.limits
@@ -70,24 +79,28 @@ class VllmV0:
         tokens = self.max_num_batched_tokens or max(limits.max_num_batched_tokens, longest)
         _check_limits(seats, tokens, longest)
         batch.max_running = seats
-        return VllmV0Run(seats, tokens)
+        return VllmV0Run(seats, tokens, preemption("vllm_v0", self, batch))
 
 
 class VllmV0Run:
     """vLLM's V0 scheduler on one batch."""
 
-    def __init__(self, seats: int, budget: int) -> None:
+    def __init__(self, seats: int, budget: int, taking_back: Preemption) -> None:
         self.seats = seats
         self.budget = budget
+        self.preemption = taking_back
 
     def __call__(self, b: Batch) -> None:
-        if b.edits > 0:
+        if b.edits > 0 or self.preemption.waits(b):
             return
-        self.admit_prompts(b)
+        if not self.preemption.holds_prompts(b):
+            self.admit_prompts(b)
         if b.edits > 0:
             b.decodes_run = False
-        else:
-            preempt_newest(b)
+            return
+        self.preemption.make_room(b)
+        if b.edits == 0:
+            self.preemption.resume(b, watermark(b))
 
     def admit_prompts(self, b: Batch) -> None:
         """Admit whole prompts from the head of the queue, until one does not fit."""
