@@ -70,8 +70,9 @@ def _why(study: MaxNumSeqs) -> str:
     return (
         "c seats serve c / (E[o] t(c)) req/s at most. Where more come, the queue grows without end: of n "
         "requests TTFT P99 is 0.99 n (1 / X - 1 / rate) - c (1 + cv^2) / (2 X). A running request "
-        f"holds E[g] / E[o] = {resident_tokens():.0f} tokens of KV, so {count(study.kv_tokens)} tokens hold {study.wall:.0f}: "
-        "from there on memory bounds the batch, and a greater limit only preempts."
+        f"holds E[g] / E[o] = {resident_tokens():.0f} tokens of KV, so "
+        f"{count(study.kv_tokens)} tokens hold {study.wall:.0f}: from there on memory bounds "
+        "the batch, and a greater limit only preempts."
     )
 
 
