@@ -231,6 +231,23 @@ def _fifth(flag: str, caching: bool) -> tuple[int, float]:
     return int(columns["preemptions"][4]), 4 * 8000 / float(columns["finished_s"][:4].max() - 25)
 
 
+def test_a_budget_that_leaves_no_memory_is_told_and_the_others_are_served() -> None:
+    """Without chunks the token budget is that of the longest request, whose activations take KV blocks."""
+    server = Server("L4")
+    mix = long_prompt.mix_of(server, 60, 24_576)
+    whole, usual, *_ = long_prompt.ways(mix.longest, server.usual[1])
+    row = long_prompt.row_of(server, mix, whole, range(1))
+    assert "max_model_len 24832 cannot fit" in row.error and isnan(row.capacity.value)
+    row = long_prompt.row_of(server, mix, usual, range(1))
+    assert row.error == "" and row.capacity.value > 0
+
+
+def test_where_memory_is_short_the_text_still_fits_and_says_so() -> None:
+    text = long_prompt_words.answer(long_prompt.long_prompt(Server("L4"), requests=300, repeat=1)).text()
+    assert "The cause is memory" in text and "know no memory" in text and "cannot" in text
+    assert max(map(len, text.splitlines())) <= 100 and "…" not in text and "nan" not in text
+
+
 # --- max-num-seqs -----------------------------------------------------------------------
 
 

@@ -54,6 +54,11 @@ class Answer:
         return "\n".join(lines)
 
 
+def plural(number: int, what: str) -> str:
+    """`1 seed`, `2 seeds`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _shown(piece: Piece) -> str:
     return fill(piece, WIDTH) if isinstance(piece, str) else str(piece)
 

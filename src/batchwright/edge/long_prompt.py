@@ -12,20 +12,24 @@ A running prompt comes before those that wait, so a short request waits until it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from math import nan
 from typing import Final
 
 import numpy as np
 
+from batchwright.cost import CostModel
 from batchwright.edge.load import Mix, is_long_in
 from batchwright.edge.serve import Progress, Report, at_once, check, estimates, percentile, serve
 from batchwright.edge.server import Server
 from batchwright.edge.steps import decodes, with_chunk
-from batchwright.errors import InputError
+from batchwright.errors import InputError, LimitError
 from batchwright.interval import Interval
+from batchwright.limits import Limits
 from batchwright.metrics import Numbers
 from batchwright.run import Run
 from batchwright.theory.queues import pollaczek_khinchine
+from batchwright.workload import Workload
 
 LONG_SHARE: Final = 0.25  # of the time of a server, for long prompts
 SHORT_SHARE: Final = 0.2  # of what it serves at most of short requests alone
@@ -70,12 +74,16 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One way.  Seconds; `capacity`: prompt + output tokens/s of one server, all there at once."""
+    """One way.  Seconds; `capacity`: prompt + output tokens/s of one server, all there at once.
+
+    `error`: why it cannot start, else ""; nothing else is known of it then (nan).
+    """
 
     name: str
     policy: str
     budget: int
     servers: int
+    error: str
     short_ttft_p50: Interval
     short_ttft_p99: Interval
     short_itl_p50: Interval
@@ -89,6 +97,10 @@ class Row:
     capacity: Interval
     kv_peak: Interval
     preemptions: Interval
+
+
+FIGURES: Final = tuple(one.name for one in fields(Row) if one.name not in ("error", *Way.__annotations__))
+NONE: Final = Interval(value=nan, low=nan, high=nan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,9 +191,9 @@ def long_prompt(
     mix = mix_of(at, requests, long_tokens)
     budget = at.usual[1]
     every = ways(mix.longest, budget)
-    progress = Progress(report, len(every) * repeat + 1)
+    progress = Progress(report, len(every) + 1)
     seeds = range(seed, seed + repeat)
-    rows = tuple(_row(at, mix, way, seeds, progress) for way in every)
+    rows = tuple(progress.after(row_of(at, mix, way, seeds)) for way in every)
     cause = cause_of(at, mix, seed)
     progress.step()
     return LongPrompt(
@@ -215,19 +227,30 @@ def mix_of(server: Server, requests: int, long_tokens: int) -> Mix:
 # --- the simulator ----------------------------------------------------------------------
 
 
-def _row(server: Server, mix: Mix, way: Way, seeds: range, progress: Progress) -> Row:
-    limits = server.limits(mix.longest, budget=way.budget)
-    found = []
-    for seed in seeds:
-        load = replace(mix, servers=way.servers).load(seed)
-        figures = _figures(serve(way.policy, load, server.cost, limits))
-        full = serve(way.policy, at_once(load), server.cost, limits)
-        found.append(figures | {"capacity": full.summary.total_throughput / way.servers})
-        progress.step()
-    return Row(name=way.name, policy=way.policy, budget=way.budget, servers=way.servers, **estimates(found))
+def row_of(server: Server, mix: Mix, way: Way, seeds: range) -> Row:
+    """A budget of its own may leave too little KV to start with; raises LimitError if the usual one does."""
+    said, figures = "", dict.fromkeys(FIGURES, NONE)
+    try:
+        limits = server.limits(mix.longest, budget=way.budget)
+    except LimitError as error:
+        if way.budget == server.usual[1]:
+            raise
+        said = str(error)
+    else:
+        loads = [replace(mix, servers=way.servers).load(seed) for seed in seeds]
+        figures = estimates([_figures(way, load, server.cost, limits) for load in loads])
+    return Row(
+        name=way.name, policy=way.policy, budget=way.budget, servers=way.servers, error=said, **figures
+    )
 
 
-def _figures(found: Run) -> dict[str, float]:
+def _figures(way: Way, load: Workload, cost: CostModel, limits: Limits) -> dict[str, float]:
+    full = serve(way.policy, at_once(load), cost, limits)
+    capacity = full.summary.total_throughput / way.servers
+    return {"capacity": capacity} | _times(serve(way.policy, load, cost, limits))
+
+
+def _times(found: Run) -> dict[str, float]:
     columns, is_long = found.requests(), is_long_in(found.load)
     shown: dict[str, float] = {}
     for name, chosen in (("short", ~is_long), ("long", is_long)):

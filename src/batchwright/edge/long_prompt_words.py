@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchwright.edge.answer import Answer, Table
+from batchwright.edge.answer import Answer, Table, plural
 from batchwright.edge.load import LONG_OUTPUT, SHORT_OUTPUT, SHORT_PROMPT
 from batchwright.edge.long_prompt import MORE_BLOCKS, Form, LongPrompt, Row
 from batchwright.figures import amount, seconds, share
@@ -16,8 +16,8 @@ def answer(study: LongPrompt) -> Answer:
         setting=f"{study.server}; {amount(study.short_rate)} short requests/s (prompts "
         f"{_span(SHORT_PROMPT)}, outputs {_span(SHORT_OUTPUT)}) and {study.long_rate:.2f} prompts/s of "
         f"{study.long_tokens} tokens (outputs {_span(LONG_OUTPUT)}); two servers have twice of both. "
-        f"Mean of {study.repeat} seeds, times in ms; tokens/s: prompt + output, per server, all there at "
-        "once.",
+        f"Mean of {plural(study.repeat, 'seed')}, times in ms; tokens/s: prompt + output, per server, "
+        "all there at once.",
         happens=[Table(_titles(), [_cells(row) for row in study.rows])],
         why=[_forms(study), _why(study)],
         answer=_answer(study),
@@ -36,6 +36,8 @@ def _titles() -> list[str]:
 
 
 def _cells(row: Row) -> list[str]:
+    if row.error:
+        return [row.name, "cannot", "start", *[""] * 8]
     times = (
         row.short_ttft_p50, row.short_ttft_p99, row.short_itl_p50, row.short_itl_p99, row.short_itl_most,
         row.long_ttft_p50, row.long_ttft_p99, row.long_itl_p50, row.long_itl_p99,
@@ -44,7 +46,8 @@ def _cells(row: Row) -> list[str]:
 
 
 def _ms(found: Interval) -> str:
-    return amount(1e3 * found.value)
+    """In milliseconds, without the unit; from 10 s on in seconds."""
+    return seconds(found.value) if found.value >= 9.9995 else amount(1e3 * found.value)
 
 
 def _forms(study: LongPrompt) -> Table:
@@ -69,6 +72,7 @@ def _form(one: Form) -> list[str]:
 def _why(study: LongPrompt) -> str:
     cause, usual = study.cause, study.rows[1]
     more = f"with {MORE_BLOCKS} times the KV blocks TTFT P99 of short requests is {seconds(cause.roomy_p99)}"
+    known = "; the formulas know no memory, so they are low" if cause.is_memory else ""
     than = "not" if cause.is_memory else "against"
     verdict = "memory" if cause.is_memory else "scheduling, not memory"
     return (
@@ -76,27 +80,27 @@ def _why(study: LongPrompt) -> str:
         "prompt. A long prompt waits late + rate S^2 / (2 (1 - rate S)) + S. A prompt that runs takes all "
         "the budget that decodes leave, so whoever comes waits up to S. The cause is "
         f"{verdict}: {more}, {than} {seconds(cause.usual_p99)}; KV is {share(usual.kv_peak.value)} full at "
-        f"most, {usual.preemptions.value:.0f} preemptions."
+        f"most, {usual.preemptions.value:.0f} preemptions{known}."
     )
 
 
 def _answer(study: LongPrompt) -> list[str]:
-    whole, usual, small = study.rows[0], study.rows[1], study.rows[3]
-    cut = min(study.rows[4:7], key=lambda row: row.short_ttft_p99.value)
-    first, split = study.rows[7], study.rows[-1]
+    usual, small, first = study.rows[1], study.rows[3], study.rows[7]
+    one_server = [row for row in study.rows if row.servers == 1 and not row.error]
+    cut = min(one_server, key=lambda row: row.short_ttft_p99.value)
+    two, split = study.rows[-2:]
     goal = "no budget keeps" if study.goal_budget is None else f"a budget of {study.goal_budget} keeps"
     return [
-        f"Chunks bound ITL, from {seconds(whole.short_itl_most.value)} to "
+        f"Smaller chunks bound ITL: {seconds(usual.short_itl_most.value)} at worst ({usual.name}), "
         f"{seconds(small.short_itl_most.value)} ({small.name}); {goal} {seconds(study.itl_goal)}. "
-        "They do little for short TTFT: P99 "
-        f"{seconds(whole.short_ttft_p99.value)} whole, {seconds(usual.short_ttft_p99.value)} ({usual.name}), "
-        f"{seconds(small.short_ttft_p99.value)} ({small.name}).",
-        f"{cut.name.capitalize()} does: {seconds(cut.short_ttft_p99.value)}, for "
+        f"Short TTFT P99 is {seconds(usual.short_ttft_p99.value)} and {seconds(small.short_ttft_p99.value)}.",
+        f"Of one server, {cut.name} gives the least short TTFT P99, {seconds(cut.short_ttft_p99.value)}, for "
         f"{_change(cut.long_ttft_p50, usual.long_ttft_p50)} long TTFT P50 and "
         f"{_change(cut.capacity, usual.capacity)} tokens/s. {first.name.capitalize()} alone "
         f"{seconds(first.short_ttft_p99.value)}: priority orders who waits, not who runs.",
-        f"{split.name.capitalize()} has the steadiest ITL, worst {seconds(split.short_itl_most.value)}, but "
-        f"short TTFT P99 {seconds(split.short_ttft_p99.value)}: every prompt waits in one queue.",
+        f"{split.name.capitalize()} against {two.name}: worst ITL {seconds(split.short_itl_most.value)} "
+        f"against {seconds(two.short_itl_most.value)}, short TTFT P99 {seconds(split.short_ttft_p99.value)} "
+        f"against {seconds(two.short_ttft_p99.value)}, as prompts of both kinds wait in one queue.",
     ]
 
 

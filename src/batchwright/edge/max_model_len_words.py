@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isnan
 
-from batchwright.edge.answer import Answer, Table
+from batchwright.edge.answer import Answer, Table, plural
 from batchwright.edge.max_model_len import ORCA, PAGED, RESERVES, MaxModelLen, Row, Start
 from batchwright.edge.seats import OUTPUT, PROMPT, resident_tokens
 from batchwright.figures import amount, count, share
@@ -17,7 +17,7 @@ def answer(study: MaxModelLen) -> Answer:
         title="max_model_len: what is set aside for the longest request",
         setting=f"{study.server}, {count(study.kv_tokens)} KV tokens; {study.requests} requests at least, "
         f"all at once, prompts {PROMPT[0]} to {PROMPT[1]}, outputs {OUTPUT[0]} to {OUTPUT[1]}, max_tokens "
-        f"{OUTPUT[1]}; mean of {study.repeat} seed{'s' if study.repeat > 1 else ''}. "
+        f"{OUTPUT[1]}; mean of {plural(study.repeat, 'seed')}. "
         f"The model allows {study.model_len} tokens.",
         happens=[_rows(study), "", _starts(study)],
         why=[_why(study)],

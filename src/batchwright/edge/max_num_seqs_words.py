@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from batchwright.edge.answer import Answer, Table
+from batchwright.edge.answer import Answer, Table, plural
 from batchwright.edge.max_num_seqs import Fleet, MaxNumSeqs, Row
 from batchwright.edge.seats import OUTPUT, PROMPT, resident_tokens
 from batchwright.figures import amount, count, seconds, share
@@ -15,7 +15,7 @@ def answer(study: MaxNumSeqs) -> Answer:
     return Answer(
         title="max_num_seqs exceeded: the queue, the wall of memory, and more GPUs",
         setting=f"{study.server}; {study.rate:.2f} requests/s (Poisson), prompts {PROMPT[0]} to {PROMPT[1]}, "
-        f"outputs {OUTPUT[0]} to {OUTPUT[1]}; mean of {study.repeat} seed{'s' if study.repeat > 1 else ''}. "
+        f"outputs {OUTPUT[0]} to {OUTPUT[1]}; mean of {plural(study.repeat, 'seed')}. "
         "Left: all there at once; right: as they come.",
         happens=[_rows(study), "", _fleets(study)],
         why=[_why(study)],
@@ -85,9 +85,11 @@ def _limit(study: MaxNumSeqs) -> str:
     needed = study.needed
     if needed is None:
         return f"No limit is enough for {amount(study.rate)} req/s: lower the rate or add GPUs."
+    if first.max_num_seqs >= needed:
+        return f"{amount(study.rate)} req/s need {plural(needed, 'seat')}: every limit here is enough."
     return (
-        f"{amount(study.rate)} req/s need {needed} seats. Fewer make a queue: at {first.max_num_seqs} "
-        f"TTFT P99 is {seconds(first.ttft_p99.value)}, with {first.waiting.value:.0f} waiting at the end; "
+        f"{amount(study.rate)} req/s need {plural(needed, 'seat')}. Fewer make a queue: at "
+        f"{first.max_num_seqs} TTFT P99 is {seconds(first.ttft_p99.value)}, with {first.waiting.value:.0f} waiting at the end; "
         "more change nothing, as nobody waits for a seat."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -17,8 +18,9 @@ from batchwright.metrics import Numbers
 from batchwright.run import Run
 from batchwright.workload import Workload
 
-MOST_REPEATS = 100
-MOST_REQUESTS = 200_000
+MOST_REPEATS: Final = 100
+MOST_REQUESTS: Final = 200_000
+Part = TypeVar("Part")
 Report = Callable[[float], None]  # share that is done
 
 
@@ -60,6 +62,11 @@ class Progress:
     report: Report | None
     parts: int
     done: int = 0
+
+    def after(self, part: Part) -> Part:
+        """Counts `part`, which has just been made."""
+        self.step()
+        return part
 
     def step(self) -> None:
         self.done += 1

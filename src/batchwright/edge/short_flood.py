@@ -21,7 +21,7 @@ import numpy as np
 from batchwright.article.claims import CLAIMED_SCHEDULING, CLAIMED_SHORT, CLAIMED_STEP
 from batchwright.article.scheduler import flood
 from batchwright.cost import CostModel
-from batchwright.edge.answer import Answer, Table
+from batchwright.edge.answer import Answer, Table, plural
 from batchwright.edge.serve import Progress, Report, check, estimates, requests_per_second, serve
 from batchwright.edge.server import Server
 from batchwright.edge.steps import binomial_mean, with_prompts
@@ -229,7 +229,8 @@ def answer(study: ShortFlood) -> Answer:
     return Answer(
         title="Flood of very short requests: is the scheduler the bottleneck?",
         setting=f"{study.server}; outputs of 1 to {CLAIMED_SHORT} tokens, each alike, prompts of {PROMPT}, "
-        f"always somebody waiting; mean of {study.repeat} seeds. Host: vLLM's measured schedule and update.",
+        f"always somebody waiting; mean of {plural(study.repeat, 'seed')}. Host: vLLM's measured "
+        "schedule and update.",
         happens=[_table(study)],
         why=_why(study),
         answer=_answer(study),
@@ -279,9 +280,9 @@ def _answer(study: ShortFlood) -> list[str]:
         f"{amount(lost)} of {amount(worst.alone.value)} req/s; "
         f"{LOSS:.0%} or more {_from(study.crossing)}. The host is slower than the device "
         f"{_from(study.host_bound)}.",
-        f"Asynchronous scheduling serves more {_from(study.worth)}, by "
-        f"{share(worst.asynchronous.value / worst.synchronous.value - 1)} at {worst.running}; before that "
-        f"what it hides is less than ends that are seen late, 1 / (E[o] + 1) = {share(1 / (MEAN + 1))}.",
+        f"Asynchronous scheduling serves more {_from(study.worth)}; at {worst.running} "
+        f"{worst.asynchronous.value / worst.synchronous.value - 1:+.1%}. Else what it hides is less than "
+        f"ends that are seen late cost, 1 / (E[o] + 1) = {share(1 / (MEAN + 1))}.",
     ]
 
 
