@@ -41,6 +41,7 @@ RUNNABLE = {"batchwright": f"{PYTHON} -m batchwright", "python": PYTHON}
 
 PURE_PAGES = (
     "article.md",  # many runs of what other pages run once
+    "edge.md",
     "published.md",
     "serve.md",  # needs the extra
 )

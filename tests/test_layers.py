@@ -83,6 +83,7 @@ RANKS: list[set[str]] = [
     {"report", "report_json"},
     {"comparison"},
     {"article", "published", "measured"},
+    {"edge"},
     {"theory_report"},
     {"scenario"},
     {"run_summary"},

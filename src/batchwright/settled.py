@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from math import ceil
+from typing import Final
 
 from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
 from batchwright.errors import LimitError
 from batchwright.limits import Limits
 from batchwright.workload import Workload
+
+LARGE_GPU: Final = 70 << 30  # bytes; from here on vLLM's defaults are larger, but for the A100
 
 
 def settle(limits: Limits, cost: CostModel, loads: Workload | Iterable[Workload]) -> Limits:
@@ -79,3 +82,10 @@ def engine_blocks(flags: Limits, cost: CostModel, gpu_memory_utilization: float)
 def device_of(cost: CostModel) -> CostModel:
     """The model of the device, without its host."""
     return cost.cost if isinstance(cost, Hosted) else cost
+
+
+def usual_batch(device: CostModel) -> tuple[int, int]:
+    """vLLM's defaults on `device`: `max_num_seqs` and `max_num_batched_tokens`."""
+    gpu = device.gpu if isinstance(device, Roofline) else None
+    is_large = gpu is not None and gpu.memory_bytes >= LARGE_GPU and not gpu.name.startswith("A100")
+    return (1024, 8192) if is_large else (256, 2048)

@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from batchwright.cli import INTERRUPTED
+from batchwright.cli.edge import edge
 from batchwright.cli.engine import EngineFlags, EngineName, Exact, KvCacheDtype, MockCost, Threads, Weights
 from batchwright.cli.model import CachePath, ModelPath, cache_folder, model
 from batchwright.cli.options import live_command, scenario_command
@@ -223,6 +224,7 @@ config = typer.Typer(help="Make, check and describe scenario files.", rich_marku
 app.add_typer(config, name="config")
 app.add_typer(workload, name="workload")
 app.add_typer(model, name="model")
+app.add_typer(edge, name="edge")
 _FILE = Annotated[Path, Argument(help="scenario (.yaml)")]
 
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 from msgspec import structs
 
-from batchwright import hardware
 from batchwright.cluster import Replicas
 from batchwright.cluster import server as server_of
 from batchwright.cluster import servers as servers_of
@@ -32,12 +31,12 @@ from batchwright.settled import (
     engine_blocks,
     longest_model_len,
     needed_model_len,
+    usual_batch,
 )
 from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
-LARGE_GPU: Final = 70 << 30  # bytes; from here on vLLM's defaults are larger, but for the A100
 OVER_LENGTH: Final = ("reject", "fail")
 
 
@@ -235,22 +234,18 @@ def prefix_cache(scenario: Scenario) -> dict[str, Any]:
 def _batch_size(scenario: Scenario, cost: CostModel) -> tuple[int, int, list[str]]:
     """`max_num_seqs` and `max_num_batched_tokens`."""
     device = device_of(cost)
-    is_large = isinstance(device, Roofline) and _is_large(device.gpu)
+    usual_seqs, usual_tokens = usual_batch(device)
     seqs, tokens = scenario.max_num_seqs, scenario.max_num_batched_tokens
     notes = []
     reason = "vLLM's default on this GPU" if isinstance(device, Roofline) else "vLLM's default below 70 GiB"
     if tokens is None:
-        tokens = 8192 if is_large else 2048
+        tokens = usual_tokens
         notes.append(f"max_num_batched_tokens is {tokens}, {reason}")
     if seqs is None:
-        seqs = min(1024 if is_large else 256, max(tokens, 1))
+        seqs = min(usual_seqs, max(tokens, 1))
         bound = ", at most max_num_batched_tokens" if seqs == tokens else ""
         notes.append(f"max_num_seqs is {seqs}, {reason}{bound}")
     return seqs, tokens, notes
-
-
-def _is_large(gpu: hardware.Gpu) -> bool:
-    return gpu.memory_bytes >= LARGE_GPU and not gpu.name.startswith("A100")
 
 
 def _model_len_note(longest: int, needed: int) -> str:
