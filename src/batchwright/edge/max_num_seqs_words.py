@@ -89,8 +89,8 @@ def _limit(study: MaxNumSeqs) -> str:
         return f"{amount(study.rate)} req/s need {plural(needed, 'seat')}: every limit here is enough."
     return (
         f"{amount(study.rate)} req/s need {plural(needed, 'seat')}. Fewer make a queue: at "
-        f"{first.max_num_seqs} TTFT P99 is {seconds(first.ttft_p99.value)}, with {first.waiting.value:.0f} waiting at the end; "
-        "more change nothing, as nobody waits for a seat."
+        f"{first.max_num_seqs} TTFT P99 is {seconds(first.ttft_p99.value)}, with "
+        f"{first.waiting.value:.0f} waiting at the end; more change nothing, as nobody waits for a seat."
     )
 
 
