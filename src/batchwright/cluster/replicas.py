@@ -7,15 +7,16 @@ from typing import Any, Final
 
 from batchwright.cluster.cluster import Cluster
 from batchwright.cluster.contract import RouterBegins
-from batchwright.cluster.routers import ROUTERS, RoundRobin
+from batchwright.cluster.routers import ROUTERS
 from batchwright.config import ordinary
 from batchwright.contract import Begins
 from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
 from batchwright.errors import InputError
 from batchwright.hardware import find_gpu
 from batchwright.limits import Limits
-from batchwright.policies import AUTO, Static, Vllm
+from batchwright.policies import AUTO, Static
 from batchwright.policies import policy as policy_of
+from batchwright.policies.about import About
 from batchwright.policies.check import check_count
 from batchwright.policies.text import part, read
 from batchwright.simulator import Simulator
@@ -43,9 +44,20 @@ class Replicas:
     Raises InputError on values that contradict each other, or that nobody can run.
     """
 
+    about = About(
+        engine="several servers behind a router",
+        order="as the policy of each; central: one queue, first come",
+        first="as the policy of each",
+        chunking="as the policy of each",
+        kv="as the policy of each",
+        victim="as the policy of each",
+        leave="as the policy of each",
+        source="docs/replicas.md, router by router",
+        left_out="time of router and network, retries, replicas that start or stop",
+    )
     n: int | None = None
-    policy: Any = field(default=Vllm(), metadata=part(policy_of))
-    router: Any = field(default=RoundRobin(), metadata=part(router_of))
+    policy: Any = field(default="vllm", metadata=part(policy_of))
+    router: Any = field(default="round_robin", metadata=part(router_of))
     gpus: tuple[str, ...] | None = field(default=None, metadata=part(str))
     gpu_memory_utilization: float | None = None
 
