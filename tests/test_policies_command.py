@@ -9,8 +9,8 @@ import pytest
 
 from batchwright.cli.app import run
 from batchwright.cli.policies import about
-from batchwright.errors import InputError
 from batchwright.cluster import CLUSTERS
+from batchwright.errors import InputError
 from batchwright.policies import POLICIES
 
 pytestmark = pytest.mark.pure
@@ -48,7 +48,7 @@ def test_one_policy_alone_and_as_json(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["static"]["victim"] == "nobody"
 
 
-def test_several_servers_are_shown_with_the_text_of_their_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_servers_have_the_text_of_their_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     run(["policies", "--json"])
     found = json.loads(capsys.readouterr().out)["policies"]
     assert list(found) == list(KNOWN)

@@ -296,6 +296,24 @@ def test_a_link_of_its_own_stays_on_another_gpu() -> None:
     )
 
 
+SPLITS: dict[str, dict[str, Any]] = {
+    "pipeline": {"pp": 2},
+    "ranks": {"dp": 2, "ep": True},
+    "all": {"tp": 2, "pp": 2, "dp": 2, "ep": True, "router_skew": 0.5, "context_cv": 0.25},
+}
+
+
+@pytest.mark.parametrize("split", SPLITS.values(), ids=list(SPLITS))
+def test_a_split_model_is_split_alike_on_every_gpu(split: dict[str, Any]) -> None:
+    from batchwright.cluster.replicas import on_gpu
+
+    cost = bw.Hosted(bw.Roofline("H100-SXM", "qwen3-30b-a3b", **split))
+    assert on_gpu(cost, "H100-SXM") == cost
+    same = {"n": bw.replicas(n=2), "gpus": bw.replicas(gpus=("H100-SXM", "H100-SXM"))}
+    found = bw.compare(load_of(count=40), cost, bw.Limits(), same).to_json()["policies"]
+    assert found["n"] == found["gpus"]
+
+
 @pytest.mark.parametrize(
     ("cost", "limits", "gpu", "error", "message"),
     [

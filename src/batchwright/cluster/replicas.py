@@ -137,7 +137,7 @@ class Replicas:
 
     def _blocks(self, device: Roofline, limits: Limits) -> int:
         seqs, tokens = limits.max_num_seqs, limits.max_num_batched_tokens
-        return device.num_kv_blocks(self._share, limits.block_size, tokens, seqs)
+        return device.num_kv_blocks_of_round(self._share, limits.block_size, tokens, seqs)
 
     @property
     def _share(self) -> float:
@@ -156,8 +156,21 @@ def roofline_of(cost: CostModel) -> Roofline:
 
 
 def on_gpu(cost: CostModel, gpu: str) -> CostModel:
-    """The same model on another GPU, with its link unless another one was given."""
+    """The same model, split alike, on other GPUs, with their link unless another one was given."""
     device = roofline_of(cost)
     link = None if device.link == device.gpu.link else device.link
-    moved = Roofline(gpu, device.model, device.tp, device.mfu, device.mbu, link, device.fixed_seconds)
+    moved = Roofline(
+        gpu,
+        device.model,
+        device.tp,
+        device.mfu,
+        device.mbu,
+        link,
+        device.fixed_seconds,
+        pp=device.pp,
+        dp=device.dp,
+        ep=device.ep,
+        router_skew=device.router_skew,
+        context_cv=device.context_cv,
+    )
     return Hosted(moved, cost.base, cost.per_running) if isinstance(cost, Hosted) else moved

@@ -28,6 +28,7 @@ from batchwright.contract import Policy
 from batchwright.errors import InputError, LimitError
 from batchwright.policies.about import About
 from batchwright.policies.check import check_bool, check_choice, check_count, check_number
+from batchwright.policies.kv import blocks_to_take
 from batchwright.policies.order import by_priority
 from batchwright.policies.victim import least_urgent
 from batchwright.request import DECODING, ENDED, WAITING, Block, Request
@@ -296,10 +297,7 @@ class VllmRun:
 
     def fits(self, b: Batch, tokens: int, hit: list[Block]) -> bool:
         """Are there blocks for a request's first `tokens` tokens, `hit` among them?"""
-        need = b.blocks.count(tokens) - len(hit)
-        for block in hit:
-            if block.users == 0:
-                need += 1
+        need = blocks_to_take(b, tokens, hit)
         if self.watermark > 0 and b.running:
             need += self.watermark
         return need <= b.blocks.free
