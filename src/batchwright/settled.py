@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
+from batchwright.cost import UTILIZATION, CostModel, Roofline, device_of
 from batchwright.errors import LimitError
 from batchwright.limits import Limits
 from batchwright.workload import Workload
@@ -75,11 +75,6 @@ def engine_blocks(flags: Limits, cost: CostModel, gpu_memory_utilization: float)
     return device.num_kv_blocks(
         gpu_memory_utilization, flags.block_size, flags.max_num_batched_tokens, flags.max_num_seqs
     )
-
-
-def device_of(cost: CostModel) -> CostModel:
-    """The model of the device, without its host."""
-    return cost.cost if isinstance(cost, Hosted) else cost
 
 
 def usual_batch(device: CostModel) -> tuple[int, int]:

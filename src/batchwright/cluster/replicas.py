@@ -10,7 +10,7 @@ from batchwright.cluster.contract import RouterBegins
 from batchwright.cluster.routers import ROUTERS
 from batchwright.config import ordinary
 from batchwright.contract import Begins
-from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
+from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline, device_of
 from batchwright.errors import InputError
 from batchwright.hardware import find_gpu
 from batchwright.limits import Limits
@@ -146,7 +146,7 @@ class Replicas:
 
 def roofline_of(cost: CostModel) -> Roofline:
     """The roofline in `cost`, without its host.  Raises InputError if it is none."""
-    device = cost.cost if isinstance(cost, Hosted) else cost
+    device = device_of(cost)
     if not isinstance(device, Roofline):
         raise InputError(
             f"replicas: gpus are given, but the cost is {device!r}, which has no GPU; give a GPU and a model "

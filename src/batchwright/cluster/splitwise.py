@@ -126,13 +126,12 @@ class Pools:
     def _find(self, own: range, other: range, load: Load, most: int) -> int:
         """The least loaded machine of the first pool that has one with a load of at most `most`."""
         pools = (self._pure(own), sorted(self.mixed), self._pure(other))
-        for pool in pools:
-            if pool:
-                best = min(pool, key=lambda i: (load(i), i))
-                if load(best) <= most:
-                    if pool is pools[2]:
-                        self.mixed.add(best)
-                    return best
+        for pool in filter(None, pools):
+            best = min(pool, key=lambda i: (load(i), i))
+            if load(best) <= most:
+                if pool is pools[2]:
+                    self.mixed.add(best)
+                return best
         return min(pools[0] or own, key=lambda i: (load(i), i))
 
     def _pure(self, pool: range) -> list[int]:
