@@ -268,6 +268,23 @@ def test_each_gpu_brings_its_roofline_and_its_blocks() -> None:
     assert "hold 28" in run.note or "KV blocks" in run.note
 
 
+@pytest.mark.parametrize("servers", ["n=2", "gpus=[H100-SXM, L40S]"])
+def test_an_oracle_is_told_in_replicas_too(servers: str) -> None:
+    text = f"replicas({servers}, policy=ordered(sjf(exact)))"
+    note = bw.compare(load_of(count=20), H100, bw.Limits(), {"it": text})["it"].note
+    assert note.startswith("it: ") and note.endswith("knows how long every output will be: an oracle")
+    assert ("KV blocks; " in note) == ("gpus" in servers)
+
+
+def test_tokens_per_decode_are_those_of_all_replicas() -> None:
+    policy = "vllm(num_speculative_tokens=3, acceptance=0.7)"
+    one = bw.compare(load_of(count=40), H100, bw.Limits(), {"it": policy})["it"]
+    two = bw.compare(load_of(count=40), H100, bw.Limits(), {"it": f"replicas(n=2, policy={policy})"})["it"]
+    each = [part.tokens_per_decode for part in replicated(two).replicas]
+    assert 1.0 < min(each) <= two.tokens_per_decode <= max(each)
+    assert two.tokens_per_decode == pytest.approx(one.tokens_per_decode, abs=0.2)
+
+
 def _step() -> Any:
     from batchwright.step import Step
 

@@ -14,7 +14,7 @@ from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline, device_of
 from batchwright.errors import InputError
 from batchwright.hardware import find_gpu
 from batchwright.limits import Limits
-from batchwright.policies import AUTO, Static
+from batchwright.policies import AUTO, Ordered, Static
 from batchwright.policies import policy as policy_of
 from batchwright.policies.about import About
 from batchwright.policies.check import check_count
@@ -77,6 +77,11 @@ class Replicas:
         """How many replicas."""
         assert self.n is not None or self.gpus is not None
         return len(self.gpus) if self.gpus is not None else self.n or 0
+
+    @property
+    def note(self) -> str:
+        """What must be said of its results; "" is nothing."""
+        return self.policy.note if isinstance(self.policy, Ordered) else ""
 
     def cluster(self, cost: CostModel, limits: Limits) -> Cluster:
         """The replicas, ready to run.
