@@ -52,14 +52,6 @@ class Paged(VllmReference):
         super().preempt(row)
         row.reserved = 0
 
-    @property
-    def decoding(self) -> list[Row]:
-        return [row for row in self.running if not row.is_prefilling]
-
-    @property
-    def prefilling(self) -> list[Row]:
-        return [row for row in self.running if row.is_prefilling]
-
     def seat(self, row: Row, hit: list[int], tokens: int) -> None:
         """Admit `row` on the cached blocks `hit`, with all the blocks of its first `tokens` tokens."""
         self.waiting.remove(row)

@@ -165,6 +165,14 @@ class VllmReference:
         self.running: list[Row] = []
         self.waiting: list[Row] = []
 
+    @property
+    def decoding(self) -> list[Row]:
+        return [row for row in self.running if not row.is_prefilling]
+
+    @property
+    def prefilling(self) -> list[Row]:
+        return [row for row in self.running if row.is_prefilling]
+
     def enqueue(self, row: Row) -> None:
         self.waiting.append(row)
 

@@ -73,7 +73,7 @@ def test_ranks_that_share_experts_give_more_than_as_many_servers() -> None:
 @pytest.mark.parametrize(
     ("model", "split", "said"),
     [
-        ("llama-3.1-8b", {"dp": 2}, "dp 2 of llama-3.1-8b: without experts .* simulate 2 servers"),
+        ("llama-3.1-8b", {"dp": 2}, r"dp 2 of llama-3.1-8b: without experts .* compare replicas\(n=2\)"),
         ("llama-3.1-8b", {"ep": True}, "ep of llama-3.1-8b: the model has no experts"),
         ("llama-3.1-8b", {"pp": 33}, "pp 33 is over the 32 layers"),
         ("llama-3.1-8b", {"pp": 0}, "pp is 0"),

@@ -27,6 +27,7 @@ import pytest
 import yaml
 
 from batchwright import Batch, Limits
+from batchwright.cluster import CLUSTERS
 from batchwright.hardware import GPUS, MODELS
 from batchwright.policies import POLICIES
 from batchwright.policies.vllm import FLAGS
@@ -256,6 +257,18 @@ def test_every_parameter_of_a_policy_stands_in_its_section_with_its_default(name
     text = read(own) if (DOCS / own).is_file() else section("policies.md", name)
     rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", text, flags=re.MULTILINE)
     assert dict(rows) == {field.name: repr(field.default) for field in fields(POLICIES[name])}
+
+
+@pytest.mark.parametrize("name", ["distserve", "splitwise"])
+def test_every_parameter_of_servers_that_hand_over_stands_with_its_default(name: str) -> None:
+    text = section("disaggregation.md", name)
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", text, flags=re.MULTILINE)
+    assert dict(rows) == {field.name: repr(field.default) for field in fields(CLUSTERS[name])}
+
+
+def test_every_policy_is_in_the_list() -> None:
+    listed = read("policies.md").partition("\nThe four")[0]
+    assert set(re.findall(r"`([a-z]\w*)`", listed)) == {*POLICIES, *CLUSTERS}
 
 
 def test_every_flag_of_vllm_stands_with_the_versions_that_know_it() -> None:

@@ -299,3 +299,11 @@ def test_the_default_model_answers_under_llama_cpp_with_q4_0_whoever_is_beside_i
     pieces = model.tokenizer.pieces(skip_special_tokens=True)
     assert b"Paris" in b"".join(pieces[token] for token in found[0])
     assert found[0] == found[1]
+
+
+def test_several_servers_are_not_served(tmp_path: Path) -> None:
+    file = tmp_path / "two.py"
+    file.write_text("from batchwright import replicas\npolicy = replicas(n=2)\n", encoding="utf-8")
+    for given in (ServeFlags(policy="distserve(decode=2)"), ServeFlags(policy_file=file)):
+        with pytest.raises(InputError, match="has several replicas, but one engine is served"):
+            policy_of_flags(given)

@@ -268,6 +268,23 @@ def test_each_gpu_brings_its_roofline_and_its_blocks() -> None:
     assert "hold 28" in run.note or "KV blocks" in run.note
 
 
+@pytest.mark.parametrize("servers", ["n=2", "gpus=[H100-SXM, L40S]"])
+def test_an_oracle_is_told_in_replicas_too(servers: str) -> None:
+    text = f"replicas({servers}, policy=ordered(sjf(exact)))"
+    note = bw.compare(load_of(count=20), H100, bw.Limits(), {"it": text})["it"].note
+    assert note.startswith("it: ") and note.endswith("knows how long every output will be: an oracle")
+    assert ("KV blocks; " in note) == ("gpus" in servers)
+
+
+def test_tokens_per_decode_are_those_of_all_replicas() -> None:
+    policy = "vllm(num_speculative_tokens=3, acceptance=0.7)"
+    one = bw.compare(load_of(count=40), H100, bw.Limits(), {"it": policy})["it"]
+    two = bw.compare(load_of(count=40), H100, bw.Limits(), {"it": f"replicas(n=2, policy={policy})"})["it"]
+    each = [part.tokens_per_decode for part in replicated(two).replicas]
+    assert 1.0 < min(each) <= two.tokens_per_decode <= max(each)
+    assert two.tokens_per_decode == pytest.approx(one.tokens_per_decode, abs=0.2)
+
+
 def _step() -> Any:
     from batchwright.step import Step
 
@@ -294,6 +311,24 @@ def test_a_link_of_its_own_stays_on_another_gpu() -> None:
     assert on_gpu(bw.Roofline("H100-SXM", "llama-3.1-8b", 2), "L40S") == bw.Roofline(
         "L40S", "llama-3.1-8b", 2
     )
+
+
+SPLITS: dict[str, dict[str, Any]] = {
+    "pipeline": {"pp": 2},
+    "ranks": {"dp": 2, "ep": True},
+    "all": {"tp": 2, "pp": 2, "dp": 2, "ep": True, "router_skew": 0.5, "context_cv": 0.25},
+}
+
+
+@pytest.mark.parametrize("split", SPLITS.values(), ids=list(SPLITS))
+def test_a_split_model_is_split_alike_on_every_gpu(split: dict[str, Any]) -> None:
+    from batchwright.cluster.replicas import on_gpu
+
+    cost = bw.Hosted(bw.Roofline("H100-SXM", "qwen3-30b-a3b", **split))
+    assert on_gpu(cost, "H100-SXM") == cost
+    same = {"n": bw.replicas(n=2), "gpus": bw.replicas(gpus=("H100-SXM", "H100-SXM"))}
+    found = bw.compare(load_of(count=40), cost, bw.Limits(), same).to_json()["policies"]
+    assert found["n"] == found["gpus"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from batchwright.client_report import client_table
-from batchwright.cluster import Cluster, MakesCluster
+from batchwright.cluster import Cluster, MakesCluster, Replicas
 from batchwright.cluster import server as server_of
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel
@@ -205,8 +205,8 @@ def run(
     else:
         found = Run(name, load, simulator)
     found.policy = policy
-    if isinstance(policy, Ordered) and policy.note:
-        found.note = f"{name}: {policy.note}"
+    if isinstance(policy, Ordered | Replicas) and policy.note:
+        found.note = f"{found.note or name}{'; ' if found.note else ': '}{policy.note}"
     return found
 
 

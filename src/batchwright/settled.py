@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import ceil
 from typing import Final
 
-from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
+from batchwright.cost import UTILIZATION, CostModel, Roofline, device_of
 from batchwright.errors import LimitError
 from batchwright.limits import Limits
 from batchwright.workload import Workload
@@ -63,10 +62,9 @@ def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = U
     device = device_of(cost)
     if not isinstance(device, Roofline):
         return None
-    tokens = ceil(limits.max_num_batched_tokens / (device.dp * device.pp))
-    seqs = ceil(limits.max_num_seqs / device.dp)
-    blocks = device.num_kv_blocks(gpu_memory_utilization, limits.block_size, tokens, seqs)
-    return device.dp * blocks
+    return device.num_kv_blocks_of_round(
+        gpu_memory_utilization, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs
+    )
 
 
 def engine_blocks(flags: Limits, cost: CostModel, gpu_memory_utilization: float) -> int | None:
@@ -77,11 +75,6 @@ def engine_blocks(flags: Limits, cost: CostModel, gpu_memory_utilization: float)
     return device.num_kv_blocks(
         gpu_memory_utilization, flags.block_size, flags.max_num_batched_tokens, flags.max_num_seqs
     )
-
-
-def device_of(cost: CostModel) -> CostModel:
-    """The model of the device, without its host."""
-    return cost.cost if isinstance(cost, Hosted) else cost
 
 
 def usual_batch(device: CostModel) -> tuple[int, int]:

@@ -28,14 +28,6 @@ class OnBlocks(VllmReference):
     def step(self) -> Tokens | None:
         raise NotImplementedError
 
-    @property
-    def decoding(self) -> list[Row]:
-        return [row for row in self.running if not row.is_prefilling]
-
-    @property
-    def prefilling(self) -> list[Row]:
-        return [row for row in self.running if row.is_prefilling]
-
     def decodes(self) -> Tokens:
         """A token for every decode; while one finds no block, the newest request goes."""
         tokens: Tokens = {}

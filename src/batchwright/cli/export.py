@@ -14,7 +14,7 @@ import msgspec
 
 from batchwright.cli.progress import run_each
 from batchwright.cluster import MakesCluster
-from batchwright.cost import Roofline
+from batchwright.cost import Roofline, device_of
 from batchwright.errors import InputError, nearest
 from batchwright.export import (
     Exported,
@@ -31,7 +31,6 @@ from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.split import split_of
-from batchwright.settled import device_of
 
 DEFAULT_POLICY: Final = "vllm"
 SCHEMA_VERSION: Final = 1

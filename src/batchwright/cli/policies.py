@@ -1,26 +1,28 @@
-"""`batchwright policies`: what each policy does, in one table."""
+"""`batchwright policies`: what each policy does, on one server or several, in one table."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, Final
 
 from batchwright.cli.screen import screen
+from batchwright.cluster import CLUSTERS
 from batchwright.errors import InputError, nearest
 from batchwright.plain_table import plain_table, table_text
 from batchwright.policies import POLICIES
 from batchwright.policies.about import About
 
-CHOICES = ("order", "first", "chunking", "kv", "victim", "leave")
+KNOWN: Final[dict[str, type]] = {**POLICIES, **CLUSTERS}
+CHOICES: Final = ("order", "first", "chunking", "kv", "victim", "leave")
 
 
 def policies(names: list[str], as_json: bool) -> None:
     """Print a table of these policies; none: of all.  Raises InputError on an unknown one."""
-    unknown = next((name for name in names if name not in POLICIES), None)
+    unknown = next((name for name in names if name not in KNOWN), None)
     if unknown is not None:
-        raise InputError(f"unknown policy {unknown!r}{nearest(unknown, POLICIES)}")
-    kinds = {name: POLICIES[name] for name in names or POLICIES}
+        raise InputError(f"unknown policy {unknown!r}{nearest(unknown, KNOWN)}")
+    kinds = {name: KNOWN[name] for name in names or KNOWN}
     if as_json:
         print(json.dumps({"policies": {name: _as_json(kind) for name, kind in kinds.items()}}, indent=2))
         return

@@ -108,12 +108,15 @@ def _check(given: ServeFlags) -> None:
 
 
 def policy_of_flags(given: ServeFlags) -> Any:
-    from batchwright.policies import policy
+    from batchwright.cluster import MakesCluster, server
     from batchwright.scenario.policy_file import load_policy
 
-    if given.policy_file is not None:
-        return load_policy(given.policy_file)
-    return policy(given.policy or POLICY)
+    named = given.policy or POLICY
+    found = server(named) if given.policy_file is None else load_policy(given.policy_file)
+    if isinstance(found, MakesCluster):
+        name = given.policy_file or named
+        raise InputError(f"{name}: has several replicas, but one engine is served; give a single policy")
+    return found
 
 
 def model_of(given: ServeFlags) -> Model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from batchwright.cost import CostModel, Hosted, Roofline
+from batchwright.cost import CostModel, Roofline, device_of
 from batchwright.errors import InputError
 from batchwright.link import Link
 from batchwright.policies.check import check_number
@@ -39,7 +39,7 @@ def link_between(name: str, flags: LinkFlags, cost: CostModel, default: Callable
 
     `default`: the bandwidth, where no flag says it.  Raises InputError if neither flags nor cost know all.
     """
-    device = cost.cost if isinstance(cost, Hosted) else cost
+    device = device_of(cost)
     bandwidth, each = flags.bandwidth, flags.kv_bytes_per_token
     if isinstance(device, Roofline):
         bandwidth = default(device) if bandwidth is None else bandwidth

@@ -64,7 +64,7 @@ class Cluster:
         self._last = 0.0  # the latest arrival drawn from it
         self._is_closed = False  # can nobody be submitted any more?
         self._is_over = False  # and can nobody follow either?
-        self._num_coming = 0  # arrivals and transfers among the events
+        self._num_coming = 0  # arrivals among the events
         self._num_submitted = 0
         self._num_unseen = 0  # requests sent since all replicas were run up to one
         for replica in self.replicas:
@@ -144,7 +144,7 @@ class Cluster:
     # --- events ---------------------------------------------------------------
 
     def _happen(self, event: Event) -> None:
-        """Let `event` happen.  A transfer, when there are some, is one more kind here."""
+        """Let `event` happen."""
         time, kind, number, _, what = event
         if time > self._clock.now:
             self._clock.now = time

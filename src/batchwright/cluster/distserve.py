@@ -21,6 +21,7 @@ from batchwright.cluster.routers import least_loaded
 from batchwright.config import ordinary
 from batchwright.cost import CostModel
 from batchwright.limits import Limits
+from batchwright.policies.about import About
 from batchwright.policies.check import check_count, check_number
 from batchwright.policies.preemption import check_swap
 from batchwright.policies.prompts import Prompts
@@ -48,6 +49,17 @@ class DistServe:
     Raises InputError on values that cannot be.
     """
 
+    about = About(
+        engine="DistServe, on several servers",
+        order="first come",
+        first="prompts on the prefill instances, decodes on the others",
+        chunking="none",
+        kv="prefill: the prompt; decode: what has come, and one token",
+        victim="where it decodes: the newest; is swapped out, or recomputes",
+        leave="at once",
+        source="DistServe, OSDI 2024, and its code",
+        left_out="search for the parallelism, pipelines in an instance, prefix cache",
+    )
     prefill: int = 1
     decode: int = 1
     max_batch_size: int | None = None

@@ -1,11 +1,11 @@
 """What is going to happen in a cluster: one heap, keyed (time, kind, number).
 
-    WAKE      something ends at a replica by itself, or its policy asked to be woken: `Simulator.upcoming`
-    TRANSFER  what one replica has computed has reached another one
-    ARRIVAL   a request comes to the router
+    WAKE     something ends at a replica by itself, or its policy asked to be woken: `Simulator.upcoming`
+    ARRIVAL  a request comes to the router
 
-At one instant all ends come first, so that a router sees who has left, then transfers, then arrivals;
-what remains equal goes by number.  No replica plans its next step before all of them have happened.
+At one instant all ends come first, so that a router sees who has left, then arrivals; what remains
+equal goes by number.  No replica plans its next step before all of them have happened.  Transfers are
+no events here: both their ends wake up by themselves (`handovers`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Final
 from batchwright.request import NEVER
 
 WAKE: Final = 0
-TRANSFER: Final = 1
-ARRIVAL: Final = 2
+ARRIVAL: Final = 1
 
 Event = tuple[float, int, int, int, object]  # seconds, kind, number, events pushed before it, what happens
 

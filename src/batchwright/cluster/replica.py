@@ -111,7 +111,7 @@ class Replica:
         self._next = self.simulator.upcoming
 
     def start(self) -> float:
-        """All that happens now has happened: plan.  When something ends here if nobody comes ; or NEVER."""
+        """All that happens now has happened: plan.  When something ends here if nobody comes, or NEVER."""
         self.simulator.advance(self._clock.now)
         self._next = self.simulator.plan()
         return self._next

@@ -7,15 +7,16 @@ from typing import Any, Final
 
 from batchwright.cluster.cluster import Cluster
 from batchwright.cluster.contract import RouterBegins
-from batchwright.cluster.routers import ROUTERS, RoundRobin
+from batchwright.cluster.routers import ROUTERS
 from batchwright.config import ordinary
 from batchwright.contract import Begins
-from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
+from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline, device_of
 from batchwright.errors import InputError
 from batchwright.hardware import find_gpu
 from batchwright.limits import Limits
-from batchwright.policies import AUTO, Static, Vllm
+from batchwright.policies import AUTO, Ordered, Static
 from batchwright.policies import policy as policy_of
+from batchwright.policies.about import About
 from batchwright.policies.check import check_count
 from batchwright.policies.text import part, read
 from batchwright.simulator import Simulator
@@ -43,9 +44,20 @@ class Replicas:
     Raises InputError on values that contradict each other, or that nobody can run.
     """
 
+    about = About(
+        engine="several servers behind a router",
+        order="as the policy of each; central: one queue, first come",
+        first="as the policy of each",
+        chunking="as the policy of each",
+        kv="as the policy of each",
+        victim="as the policy of each",
+        leave="as the policy of each",
+        source="docs/replicas.md, router by router",
+        left_out="time of router and network, retries, replicas that start or stop",
+    )
     n: int | None = None
-    policy: Any = field(default=Vllm(), metadata=part(policy_of))
-    router: Any = field(default=RoundRobin(), metadata=part(router_of))
+    policy: Any = field(default="vllm", metadata=part(policy_of))
+    router: Any = field(default="round_robin", metadata=part(router_of))
     gpus: tuple[str, ...] | None = field(default=None, metadata=part(str))
     gpu_memory_utilization: float | None = None
 
@@ -65,6 +77,11 @@ class Replicas:
         """How many replicas."""
         assert self.n is not None or self.gpus is not None
         return len(self.gpus) if self.gpus is not None else self.n or 0
+
+    @property
+    def note(self) -> str:
+        """What must be said of its results; "" is nothing."""
+        return self.policy.note if isinstance(self.policy, Ordered) else ""
 
     def cluster(self, cost: CostModel, limits: Limits) -> Cluster:
         """The replicas, ready to run.
@@ -125,7 +142,7 @@ class Replicas:
 
     def _blocks(self, device: Roofline, limits: Limits) -> int:
         seqs, tokens = limits.max_num_seqs, limits.max_num_batched_tokens
-        return device.num_kv_blocks(self._share, limits.block_size, tokens, seqs)
+        return device.num_kv_blocks_of_round(self._share, limits.block_size, tokens, seqs)
 
     @property
     def _share(self) -> float:
@@ -134,7 +151,7 @@ class Replicas:
 
 def roofline_of(cost: CostModel) -> Roofline:
     """The roofline in `cost`, without its host.  Raises InputError if it is none."""
-    device = cost.cost if isinstance(cost, Hosted) else cost
+    device = device_of(cost)
     if not isinstance(device, Roofline):
         raise InputError(
             f"replicas: gpus are given, but the cost is {device!r}, which has no GPU; give a GPU and a model "
@@ -144,8 +161,21 @@ def roofline_of(cost: CostModel) -> Roofline:
 
 
 def on_gpu(cost: CostModel, gpu: str) -> CostModel:
-    """The same model on another GPU, with its link unless another one was given."""
+    """The same model, split alike, on other GPUs, with their link unless another one was given."""
     device = roofline_of(cost)
     link = None if device.link == device.gpu.link else device.link
-    moved = Roofline(gpu, device.model, device.tp, device.mfu, device.mbu, link, device.fixed_seconds)
+    moved = Roofline(
+        gpu,
+        device.model,
+        device.tp,
+        device.mfu,
+        device.mbu,
+        link,
+        device.fixed_seconds,
+        pp=device.pp,
+        dp=device.dp,
+        ep=device.ep,
+        router_skew=device.router_skew,
+        context_cv=device.context_cv,
+    )
     return Hosted(moved, cost.base, cost.per_running) if isinstance(cost, Hosted) else moved

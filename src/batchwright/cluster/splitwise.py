@@ -26,6 +26,7 @@ from batchwright.cluster.replica import Replica
 from batchwright.config import ordinary
 from batchwright.cost import CostModel
 from batchwright.limits import Limits
+from batchwright.policies.about import About
 from batchwright.policies.check import check_count
 from batchwright.policies.kv import whole_length
 from batchwright.policies.machine import Machine
@@ -51,6 +52,17 @@ class Splitwise:
     Raises InputError on values that cannot be.
     """
 
+    about = About(
+        engine="Splitwise, on several servers",
+        order="first come",
+        first="prompts and decodes on pools of their own; on a mixed machine prompts, alone",
+        chunking="none",
+        kv="the prompt, or what has come and one token",
+        victim="the newest; recomputes",
+        leave="at once",
+        source="Splitwise, ISCA 2024, and splitwise-sim",
+        left_out="KV sent layer by layer, pools that grow and shrink, prefix cache",
+    )
     prompt: int = 1
     token: int = 1
     max_batch_tokens: int = 2048
@@ -114,13 +126,12 @@ class Pools:
     def _find(self, own: range, other: range, load: Load, most: int) -> int:
         """The least loaded machine of the first pool that has one with a load of at most `most`."""
         pools = (self._pure(own), sorted(self.mixed), self._pure(other))
-        for pool in pools:
-            if pool:
-                best = min(pool, key=lambda i: (load(i), i))
-                if load(best) <= most:
-                    if pool is pools[2]:
-                        self.mixed.add(best)
-                    return best
+        for pool in filter(None, pools):
+            best = min(pool, key=lambda i: (load(i), i))
+            if load(best) <= most:
+                if pool is pools[2]:
+                    self.mixed.add(best)
+                return best
         return min(pools[0] or own, key=lambda i: (load(i), i))
 
     def _pure(self, pool: range) -> list[int]:

@@ -10,10 +10,9 @@ from batchwright.cluster.distserve import DistServe
 from batchwright.cluster.replicas import Replicas
 from batchwright.cluster.splitwise import Splitwise
 from batchwright.cost import CostModel
-from batchwright.errors import InputError
 from batchwright.limits import Limits
 from batchwright.policies import POLICIES
-from batchwright.policies.text import read, split
+from batchwright.policies.text import read, read_list
 
 CLUSTERS: Final[dict[str, type]] = {"replicas": Replicas, "distserve": DistServe, "splitwise": Splitwise}
 _NAME: Final = re.compile(r"\s*([\w-]*)")
@@ -28,14 +27,7 @@ class MakesCluster(Protocol):
 
 def servers(text: str) -> dict[str, Any]:
     """The policies and clusters of a comma-separated list, by their text.  Raises InputError."""
-    found: dict[str, Any] = {}
-    for item in split(text):
-        if item in found:
-            raise InputError(f"policy {item!r} is listed twice; leave one out")
-        found[item] = server(item)
-    if not found:
-        raise InputError("no policy is named; give for instance static,dynamic,continuous")
-    return found
+    return read_list(text, server)
 
 
 def server(text: str) -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from batchwright.cost.checks import GREATEST, LEAST
 from batchwright.cost.constant import Constant
-from batchwright.cost.hosted import Hosted
+from batchwright.cost.hosted import Hosted, device_of
 from batchwright.cost.linear import Linear
 from batchwright.cost.model import Cost, CostModel, Stretch
 from batchwright.cost.roofline import FASTEST, Roofline
@@ -36,6 +36,7 @@ __all__ = [
     "Roofline",
     "RunningSum",
     "Stretch",
+    "device_of",
     "empty_seconds",
     "stretch_of",
 ]

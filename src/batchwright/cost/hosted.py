@@ -72,3 +72,8 @@ class Hosted:
         if fast == steps:
             return steps * host
         return fast * host + self._device(step.later(fast), steps - fast)
+
+
+def device_of(cost: CostModel) -> CostModel:
+    """The model of the device, without its host."""
+    return cost.cost if isinstance(cost, Hosted) else cost

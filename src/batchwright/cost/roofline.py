@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from typing import Final
 
 from batchwright import hardware
@@ -160,6 +161,18 @@ class Roofline:
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
         )
+
+    def num_kv_blocks_of_round(
+        self,
+        gpu_memory_utilization: float,
+        block_size: int,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+    ) -> int:
+        """The same of all data-parallel ranks, under the limits of a round."""
+        tokens = ceil(max_num_batched_tokens / (self.dp * self.pp))
+        seqs = ceil(max_num_seqs / self.dp)
+        return self.dp * self.num_kv_blocks(gpu_memory_utilization, block_size, tokens, seqs)
 
     def seconds(self, step: Step) -> float:
         return self.stretch(step, 1)

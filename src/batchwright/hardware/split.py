@@ -57,7 +57,7 @@ def check_split(model: Model, tp: int, pp: int, dp: int, ep: bool) -> None:
     if dp > 1 and not model.moe_layers:
         raise LimitError(
             f"dp {dp} of {model.name}: without experts its ranks never wait for one another; "
-            f"simulate {dp} servers instead"
+            f"compare replicas(n={dp}) instead"
         )
     if ep and not model.moe_layers:
         raise LimitError(f"ep of {model.name}: the model has no experts; leave it out")

@@ -30,7 +30,7 @@ from batchwright.errors import LimitError
 from batchwright.limits import Limits
 from batchwright.policies.about import About
 from batchwright.policies.check import batch_size, check_bool, check_count, check_number, kv_tokens
-from batchwright.policies.kv import blocks_to_take
+from batchwright.policies.kv import blocks_to_take, sampled
 from batchwright.policies.victim import preempt_newest
 from batchwright.request import DECODING, PREFILLING, Request
 
@@ -169,7 +169,7 @@ class LightllmRun:
 
     def parts(self, b: Batch) -> list[Part]:
         is_busy = self.is_busy(b)
-        return [self.part(r, output(b, r), is_busy) for r in b.running]
+        return [self.part(r, sampled(b, r), is_busy) for r in b.running]
 
     def part(self, r: Request, out: int, is_busy: bool) -> Part:
         """What `r`, which has `out` tokens out, adds to the peak."""
@@ -199,11 +199,6 @@ class LightllmRun:
         steps = first_fit(self.parts(b), left, now, self.limit)
         if steps > 0:
             b.wake_after(steps)
-
-
-def output(b: Batch, r: Request) -> int:
-    """Tokens that `r` has sampled."""
-    return b.clock + r.shift - r.prompt + 1 if r.state == DECODING else r.generated
 
 
 def peak(parts: list[Part]) -> int:

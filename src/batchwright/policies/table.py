@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from batchwright.errors import InputError
 from batchwright.policies.dynamic import Dynamic
 from batchwright.policies.lightllm import Lightllm
 from batchwright.policies.lmdeploy import Lmdeploy
@@ -17,7 +16,7 @@ from batchwright.policies.sarathi import Sarathi
 from batchwright.policies.sglang import Sglang
 from batchwright.policies.static import Static
 from batchwright.policies.tensorrt_llm import TensorrtLlm
-from batchwright.policies.text import read, split
+from batchwright.policies.text import read, read_list
 from batchwright.policies.tgi import Tgi
 from batchwright.policies.vllm import Vllm
 from batchwright.policies.vllm_v0 import VllmV0
@@ -41,14 +40,7 @@ POLICIES: Final[dict[str, type]] = {
 
 def policies(text: str) -> dict[str, Any]:
     """The policies of a comma-separated list, by their text.  Raises InputError."""
-    found: dict[str, Any] = {}
-    for item in split(text):
-        if item in found:
-            raise InputError(f"policy {item!r} is listed twice; leave one out")
-        found[item] = policy(item)
-    if not found:
-        raise InputError("no policy is named; give for instance static,dynamic,continuous")
-    return found
+    return read_list(text, policy)
 
 
 def policy(text: str) -> Any:

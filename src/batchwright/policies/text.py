@@ -65,6 +65,18 @@ def _kind(name: str, kinds: Mapping[str, type]) -> type | None:
     return next((kind for known, kind in kinds.items() if known.replace("_", "") == plain), None)
 
 
+def read_list(text: str, reader: Callable[[str], Any]) -> dict[str, Any]:
+    """What `reader` reads from each text of a comma-separated list, by that text.  Raises InputError."""
+    found: dict[str, Any] = {}
+    for item in split(text):
+        if item in found:
+            raise InputError(f"policy {item!r} is listed twice; leave one out")
+        found[item] = reader(item)
+    if not found:
+        raise InputError("no policy is named; give for instance static,dynamic,continuous")
+    return found
+
+
 def split(text: str) -> list[str]:
     """The items between commas outside brackets."""
     items, depth, start = [], 0, 0

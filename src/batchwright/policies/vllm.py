@@ -11,10 +11,11 @@ Under speculative decoding a decode takes 1 + `num_speculative_tokens` tokens of
 if that is all that is left, and as many slots in its blocks.
 
 Source: vLLM 0.32.0, `v1/core/sched/scheduler.py` and `async_scheduler.py`; vLLM 0.19.0, the
-same step with fewer flags.  Left out: LoRA, multimodal input, KV connectors, pipeline and data
-parallelism; of speculation the further slots that a draft model keeps for itself, the block that
-EAGLE drops of a prefix hit, and, if asynchronous, the slots and the row of a step that is planned
-as if all drafts of the one before were accepted.
+same step with fewer flags.  Left out: LoRA, multimodal input, KV connectors, queues and budgets of
+each data-parallel rank and pipeline stage (whose time is in the cost); of speculation the further
+slots that a draft model keeps for itself, the block that EAGLE drops of a prefix hit, and, if
+asynchronous, the slots and the row of a step that is planned as if all drafts of the one before
+were accepted.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from batchwright.contract import Policy
 from batchwright.errors import InputError, LimitError
 from batchwright.policies.about import About
 from batchwright.policies.check import check_bool, check_choice, check_count, check_number
+from batchwright.policies.kv import blocks_to_take
 from batchwright.policies.order import by_priority
 from batchwright.policies.victim import least_urgent
 from batchwright.request import DECODING, ENDED, WAITING, Block, Request
@@ -78,7 +80,8 @@ class Vllm:
         victim="the newest, or the least urgent; recomputes",
         leave="at once, seen a step late if asynchronous",
         source="vLLM 0.32.0 and 0.19.0, v1/core/sched",
-        left_out="LoRA, multimodal input, KV connectors, a draft model's own KV slots",
+        left_out="LoRA, multimodal input, KV connectors, queues of each data-parallel rank, a draft model's "
+        "own KV slots",
     )
     version: str = "0.32"
     max_num_seqs: int | None = None
@@ -296,10 +299,7 @@ class VllmRun:
 
     def fits(self, b: Batch, tokens: int, hit: list[Block]) -> bool:
         """Are there blocks for a request's first `tokens` tokens, `hit` among them?"""
-        need = b.blocks.count(tokens) - len(hit)
-        for block in hit:
-            if block.users == 0:
-                need += 1
+        need = blocks_to_take(b, tokens, hit)
         if self.watermark > 0 and b.running:
             need += self.watermark
         return need <= b.blocks.free

@@ -234,9 +234,10 @@ class Run:
     @property
     def tokens_per_decode(self) -> float:
         """Tokens that a decode gained in a step on average: 1 without speculation; nan if none decoded."""
-        timeline = self.timeline
-        rows = int((timeline.decodes * timeline.steps).sum())
-        return 1.0 + float(timeline.accepted[2].sum()) / rows if rows else np.nan
+        timelines = [part.timeline for part in self.parts]
+        rows = sum(int((timeline.decodes * timeline.steps).sum()) for timeline in timelines)
+        drafts = sum(int(timeline.accepted[2].sum()) for timeline in timelines)
+        return 1.0 + drafts / rows if rows else np.nan
 
     @cached_property
     def slots(self) -> Slots:

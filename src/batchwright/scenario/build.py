@@ -14,7 +14,7 @@ from batchwright.cluster import Replicas
 from batchwright.cluster import server as server_of
 from batchwright.cluster import servers as servers_of
 from batchwright.comparison import DEFAULTS
-from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
+from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline, device_of
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
@@ -27,7 +27,6 @@ from batchwright.scenario.split import SPLITS, split_of
 from batchwright.settled import (
     allowed_model_len,
     check_model_len,
-    device_of,
     engine_blocks,
     longest_model_len,
     needed_model_len,
