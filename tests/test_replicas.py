@@ -27,6 +27,7 @@ from strategies import for_every_seed
 
 COST = bw.Linear(base=0.01, prefill=2e-5, decode=1e-4, context=1e-7)
 H100 = bw.Hosted(bw.Roofline("H100-SXM", "llama-3.1-8b"))
+PIPELINE = bw.Roofline("H100-SXM", "llama-3.1-8b", pp=2)
 TIGHT = bw.Limits(max_num_seqs=16, num_kv_blocks=60)
 POLICIES = ("vllm", "vllm(async_scheduling=false)", "static(4)", "static(3, padded=false, streamed=true)",
             "dynamic(4)", "orca(4)")  # fmt: skip
@@ -91,6 +92,10 @@ def test_every_router_has_its_name_in_the_table(name: str) -> None:
         ("replicas(gpus=[])", "neither n nor gpus is given"),
         ("replicas(gpus=H100-SXM)", "must be a list in brackets"),
         ("replicas(gpus=[H101])", "unknown GPU 'H101'"),
+        ("replicas(gpus=[none])", "gpus has None, but must have names of GPUs"),
+        ("replicas(gpus=[[H100-SXM]])", "gpus has ('H100-SXM',), but must have names"),
+        ("replicas(gpus=[L4], gpu_memory_utilization=nan)", "gpu_memory_utilization is 'nan', but must be"),
+        ("replicas(gpus=[L4], gpu_memory_utilization=2)", "is 2, but must be a number from 0 to 1"),
         ("replicas(n=2, gpu_memory_utilization=0.5)", "is that of gpus, which are not given"),
         ("replicas(n=2, policy=none)", "policy is None, but must be one policy"),
         ("replicas(n=2, policy=[vllm, orca])", "but must be one policy"),
@@ -302,6 +307,7 @@ def test_a_link_of_its_own_stays_on_another_gpu() -> None:
         (COST, bw.Limits(), "L40S", InputError, "gpus are given, but the cost is Linear"),
         (H100, bw.Limits(num_kv_blocks=500), "L40S", InputError, "num_kv_blocks is 500, not the 2"),
         (H100, bw.Limits(), "T4", LimitError, "on tp 1 of T4 does not fit"),
+        (PIPELINE, bw.Limits(), "L40S", InputError, "gpus are given, but the cost is of pp 2 and dp 1"),
     ],
 )
 def test_gpus_that_cannot_be_are_one_clear_line(

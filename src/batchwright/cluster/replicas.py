@@ -12,11 +12,11 @@ from batchwright.config import ordinary
 from batchwright.contract import Begins
 from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline
 from batchwright.errors import InputError
-from batchwright.hardware import find_gpu
+from batchwright.hardware import Gpu, find_gpu
 from batchwright.limits import Limits
 from batchwright.policies import AUTO, Static, Vllm
 from batchwright.policies import policy as policy_of
-from batchwright.policies.check import check_count
+from batchwright.policies.check import check_count, check_number
 from batchwright.policies.text import part, read
 from batchwright.simulator import Simulator
 
@@ -53,12 +53,9 @@ class Replicas:
         check_count("replicas", self, "n", optional=True)
         self._set("policy", policy_of)
         self._set("router", router_of)
-        if isinstance(self.gpus, str):
-            raise InputError(f"replicas: gpus is {self.gpus!r}, but must be a list in brackets, one for each")
+        self._check_gpus()
         self._check_count()
         self._check_policy()
-        for gpu in self.gpus or ():
-            find_gpu(gpu)
 
     @property
     def count(self) -> int:
@@ -80,6 +77,17 @@ class Replicas:
         if isinstance(value, str):
             object.__setattr__(self, name, reader(value))
 
+    def _check_gpus(self) -> None:
+        given: object = self.gpus
+        if given is None:
+            return
+        if not isinstance(given, (tuple, list)):
+            raise InputError(f"replicas: gpus is {given!r}, but must be a list in brackets, one for each")
+        for gpu in given:
+            if not isinstance(gpu, (str, Gpu)):
+                raise InputError(f"replicas: gpus has {gpu!r}, but must have names of GPUs, such as H100-SXM")
+            find_gpu(gpu)
+
     def _check_count(self) -> None:
         if self.n is None and not self.gpus:
             raise InputError("replicas: neither n nor gpus is given; say how many, such as replicas(n=4)")
@@ -91,6 +99,7 @@ class Replicas:
             raise InputError(
                 "replicas: gpu_memory_utilization is that of gpus, which are not given; leave it out"
             )
+        check_number("replicas", self, "gpu_memory_utilization", 0.0, 1.0, optional=True)
 
     def _check_policy(self) -> None:
         if not isinstance(self.policy, Begins) and not callable(self.policy):
@@ -140,6 +149,11 @@ def roofline_of(cost: CostModel) -> Roofline:
             f"replicas: gpus are given, but the cost is {device!r}, which has no GPU; give a GPU and a model "
             "as cost, or n in place of gpus"
         )
+    if device.pp > 1 or device.dp > 1:
+        raise InputError(
+            f"replicas: gpus are given, but the cost is of pp {device.pp} and dp {device.dp}; a replica on a "
+            "GPU of its own has neither: leave them out, or give n in place of gpus"
+        )
     return device
 
 
@@ -147,5 +161,15 @@ def on_gpu(cost: CostModel, gpu: str) -> CostModel:
     """The same model on another GPU, with its link unless another one was given."""
     device = roofline_of(cost)
     link = None if device.link == device.gpu.link else device.link
-    moved = Roofline(gpu, device.model, device.tp, device.mfu, device.mbu, link, device.fixed_seconds)
+    moved = Roofline(
+        gpu,
+        device.model,
+        device.tp,
+        device.mfu,
+        device.mbu,
+        link,
+        device.fixed_seconds,
+        ep=device.ep,
+        router_skew=device.router_skew,
+    )
     return Hosted(moved, cost.base, cost.per_running) if isinstance(cost, Hosted) else moved
