@@ -369,6 +369,8 @@ def test_the_links_are_those_of_the_gpu_and_the_model() -> None:
      ("distserve(preemption_mode=abort)", "distserve: preemption_mode 'abort' is not known"),
      ("splitwise(token=none)", "splitwise: token is None, but must be a whole number"),
      ("splitwise(latency=-1)", "splitwise: latency is -1, but must be a number from 0"),
+     ("distserve(prefill=9999, decode=2)", r"there are 9999 \+ 2 servers, but must be at most 10000"),
+     ("splitwise(prompt=10000000)", r"there are 10000000 \+ 1 servers"),
      ("splitwise(decode=1)", "policy 'splitwise' has no flag 'decode'")],
 )  # fmt: skip
 def test_bad_flags_are_refused(text: str, words: str) -> None:

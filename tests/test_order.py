@@ -34,6 +34,7 @@ from batchwright.policies import (
 )
 from batchwright.prediction import Lengths, normal
 from batchwright.scenario.policy_file import load_policy
+from peers import PEERS
 from test_schedules import finished, load, served
 
 SYNC = Vllm(async_scheduling=False)
@@ -128,6 +129,21 @@ def test_a_preempted_prompt_is_recomputed_at_its_cost() -> None:
     requests = served(Ordered(Srpt("exact"), SYNC), make, cost, ONE_SEAT)
     assert finished(requests) == [2.875, 1.5]
     assert [r.preemptions for r in requests] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "within", [Orca(1), Dynamic(1), *(PEERS[name].KIND() for name in PEERS if name != "ordered")]
+)
+def test_a_policy_that_preempts_nobody_takes_back_who_was_preempted(within: Any) -> None:
+    limits = Limits(max_num_seqs=1, max_num_batched_tokens=4096, block_size=4, enable_prefix_caching=False)
+    make = load((0.0, 4, 60), (1.5, 4, 2), (1.5, 4, 3))
+    try:
+        done = served(Ordered(Srpt("exact"), within), make, SECOND, limits)
+    except InputError as error:
+        assert "has an order of its own" in str(error)
+        return
+    assert max(done, key=lambda r: r.finished).id == 0
+    assert sum(r.preemptions for r in done) == 1
 
 
 def test_nobody_is_preempted_in_a_batch_that_leaves_together() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from batchwright.cluster.replicas import MOST
 from batchwright.cost import CostModel, Roofline, device_of
 from batchwright.errors import InputError
 from batchwright.link import Link
@@ -25,6 +26,13 @@ class LinkFlags(Protocol):
     def kv_bytes_per_token(self) -> float | None: ...
     @property
     def latency(self) -> float: ...
+
+
+def check_servers(name: str, *counts: int) -> None:
+    """Raises InputError on more servers in all than anybody can run."""
+    if sum(counts) > MOST:
+        given = " + ".join(map(str, counts))
+        raise InputError(f"{name}: there are {given} servers, but must be at most {MOST}; take fewer")
 
 
 def check_link(name: str, flags: LinkFlags) -> None:

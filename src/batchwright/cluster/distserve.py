@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from batchwright.cluster.between import check_link, link_between
+from batchwright.cluster.between import check_link, check_servers, link_between
 from batchwright.cluster.cluster import Cluster
 from batchwright.cluster.replica import Replica
 from batchwright.cluster.routers import least_loaded
@@ -75,6 +75,7 @@ class DistServe:
     def __post_init__(self) -> None:
         for name in ("prefill", "decode"):
             check_count("distserve", self, name)
+        check_servers("distserve", self.prefill, self.decode)
         for name in ("max_batch_size", "max_tokens_per_batch"):
             check_count("distserve", self, name, optional=True)
         check_number("distserve", self, "waiting_block_prop_threshold", 1e-6, 1.0)

@@ -12,12 +12,12 @@ from batchwright.config import ordinary
 from batchwright.contract import Begins
 from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline, device_of
 from batchwright.errors import InputError
-from batchwright.hardware import find_gpu
+from batchwright.hardware import Gpu, find_gpu
 from batchwright.limits import Limits
 from batchwright.policies import AUTO, Ordered, Static
 from batchwright.policies import policy as policy_of
 from batchwright.policies.about import About
-from batchwright.policies.check import check_count
+from batchwright.policies.check import check_count, check_number
 from batchwright.policies.text import part, read
 from batchwright.simulator import Simulator
 
@@ -65,12 +65,9 @@ class Replicas:
         check_count("replicas", self, "n", optional=True)
         self._set("policy", policy_of)
         self._set("router", router_of)
-        if isinstance(self.gpus, str):
-            raise InputError(f"replicas: gpus is {self.gpus!r}, but must be a list in brackets, one for each")
+        self._check_gpus()
         self._check_count()
         self._check_policy()
-        for gpu in self.gpus or ():
-            find_gpu(gpu)
 
     @property
     def count(self) -> int:
@@ -97,6 +94,17 @@ class Replicas:
         if isinstance(value, str):
             object.__setattr__(self, name, reader(value))
 
+    def _check_gpus(self) -> None:
+        given: object = self.gpus
+        if given is None:
+            return
+        if not isinstance(given, (tuple, list)):
+            raise InputError(f"replicas: gpus is {given!r}, but must be a list in brackets, one for each")
+        for gpu in given:
+            if not isinstance(gpu, (str, Gpu)):
+                raise InputError(f"replicas: gpus has {gpu!r}, but must have names of GPUs, such as H100-SXM")
+            find_gpu(gpu)
+
     def _check_count(self) -> None:
         if self.n is None and not self.gpus:
             raise InputError("replicas: neither n nor gpus is given; say how many, such as replicas(n=4)")
@@ -108,6 +116,7 @@ class Replicas:
             raise InputError(
                 "replicas: gpu_memory_utilization is that of gpus, which are not given; leave it out"
             )
+        check_number("replicas", self, "gpu_memory_utilization", 0.0, 1.0, optional=True)
 
     def _check_policy(self) -> None:
         if not isinstance(self.policy, Begins) and not callable(self.policy):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from batchwright.cluster.between import check_link, link_between
+from batchwright.cluster.between import check_link, check_servers, link_between
 from batchwright.cluster.cluster import Cluster
 from batchwright.cluster.replica import Replica
 from batchwright.config import ordinary
@@ -76,6 +76,7 @@ class Splitwise:
         counts = ("prompt", "token", "max_batch_tokens", "max_preemptions", "prompt_max_pending_batch_tokens")
         for name in counts:
             check_count("splitwise", self, name)
+        check_servers("splitwise", self.prompt, self.token)
         check_link("splitwise", self)
 
     def cluster(self, cost: CostModel, limits: Limits) -> Cluster:

@@ -23,9 +23,10 @@ def can_reserve(b: Batch, tokens: int) -> bool:
 def admit_whole(b: Batch, r: Request, tokens: int) -> None:
     """Admit `r` with its whole prompt as one chunk, and set aside the blocks of `tokens` tokens.
 
-    Prompts are computed in full: these engines have no prefix cache.
+    Prompts are computed in full: these engines have no prefix cache.  They preempt nobody, but an order
+    around them may: then the tokens that `r` has are computed again, too.
     """
-    b.admit(r, r.prompt, reserve=tokens)
+    b.admit(r, r.unfilled, reserve=tokens)
 
 
 def blocks_to_take(b: Batch, tokens: int, hit: list[Block]) -> int:
