@@ -15,7 +15,8 @@ def answer(study: MaxNumSeqs) -> Answer:
     return Answer(
         title="max_num_seqs exceeded: the queue, the wall of memory, and more GPUs",
         setting=f"{study.server}; {amount(study.rate)} requests/s (Poisson), "
-        f"prompts {PROMPT[0]} to {PROMPT[1]}, outputs {OUTPUT[0]} to {OUTPUT[1]}; mean of {study.repeat} seed{'s' if study.repeat > 1 else ''}. "
+        f"prompts {PROMPT[0]} to {PROMPT[1]}, outputs {OUTPUT[0]} to {OUTPUT[1]}; "
+        f"mean of {study.repeat} seed{'s' if study.repeat > 1 else ''}. "
         "Left: all there at once; right: as they come.",
         happens=[_rows(study), "", _fleets(study)],
         why=[_why(study)],
