@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from batchwright.edge import (
     long_prompt_words,
     max_model_len,
     max_num_seqs,
+    max_num_seqs_words,
     seats,
     short_flood,
 )
@@ -302,6 +304,12 @@ def test_the_seats_that_are_needed_are_the_fewest(queue: max_num_seqs.MaxNumSeqs
     assert queue.needed is not None and 64 < queue.needed <= 128
     assert seats.capacity(H100, queue.needed - 1) < queue.rate <= seats.capacity(H100, queue.needed)
     assert max_num_seqs.seats_needed(H100, 1000.0, queue.wall) is None
+
+
+def test_a_rate_that_every_limit_serves_makes_no_queue(queue: max_num_seqs.MaxNumSeqs) -> None:
+    said = max_num_seqs_words.answer(replace(queue, rate=0.001, needed=1))
+    assert said.answer[0] == "0.00100 req/s need 1 seat: no limit here makes a queue."
+    assert "; 0.00100 requests/s (Poisson)" in said.text()
 
 
 def test_one_server_of_two_gpus_has_more_kv_than_two_servers(queue: max_num_seqs.MaxNumSeqs) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -327,6 +328,19 @@ def test_until_the_model_is_loaded_clients_are_told_to_wait() -> None:
         wait_until(lambda: server.client.get("/health").status_code == 200)
         assert server.complete(max_tokens=1)
         assert server.said == ["ready"]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_request_that_the_order_has_no_place_for_is_refused_alone(is_streamed: bool) -> None:
+    with served("ordered(order=edf)", engine=mock(SIZES, SLOW)) as server:
+        with ThreadPoolExecutor() as pool:
+            other = pool.submit(server.post, "/v1/completions", {"prompt": "a", "max_tokens": 30})
+            server.until(lambda: server.metric("vllm:num_requests_running") == 1)
+            asked = {"prompt": "a", "priority": 7, "stream": is_streamed}
+            refused = server.post("/v1/completions", asked)
+            assert refused.status_code == 400 and "priority 7" in refused.json()["error"]["message"]
+            assert other.result().status_code == 200
+        assert server.post("/v1/completions", {"prompt": "a", "priority": 1}).status_code == 200
 
 
 # --- the queue, deadlines, hanging up ---------------------------------------------------------

@@ -14,8 +14,9 @@ def answer(study: MaxNumSeqs) -> Answer:
     """What happens, why, and what to do."""
     return Answer(
         title="max_num_seqs exceeded: the queue, the wall of memory, and more GPUs",
-        setting=f"{study.server}; {study.rate:.2f} requests/s (Poisson), prompts {PROMPT[0]} to {PROMPT[1]}, "
-        f"outputs {OUTPUT[0]} to {OUTPUT[1]}; mean of {plural(study.repeat, 'seed')}. "
+        setting=f"{study.server}; {amount(study.rate)} requests/s (Poisson), "
+        f"prompts {PROMPT[0]} to {PROMPT[1]}, outputs {OUTPUT[0]} to {OUTPUT[1]}; "
+        f"mean of {plural(study.repeat, 'seed')}. "
         "Left: all there at once; right: as they come.",
         happens=[_rows(study), "", _fleets(study)],
         why=[_why(study)],
@@ -85,12 +86,13 @@ def _limit(study: MaxNumSeqs) -> str:
     needed = study.needed
     if needed is None:
         return f"No limit is enough for {amount(study.rate)} req/s: lower the rate or add GPUs."
-    if first.max_num_seqs >= needed:
-        return f"{amount(study.rate)} req/s need {plural(needed, 'seat')}: every limit here is enough."
+    seats = plural(needed, "seat")
+    if needed <= first.max_num_seqs:
+        return f"{amount(study.rate)} req/s need {seats}: no limit here makes a queue."
     return (
-        f"{amount(study.rate)} req/s need {plural(needed, 'seat')}. Fewer make a queue: at "
-        f"{first.max_num_seqs} TTFT P99 is {seconds(first.ttft_p99.value)}, with "
-        f"{first.waiting.value:.0f} waiting at the end; more change nothing, as nobody waits for a seat."
+        f"{amount(study.rate)} req/s need {seats}. Fewer make a queue: at {first.max_num_seqs} "
+        f"TTFT P99 is {seconds(first.ttft_p99.value)}, with {first.waiting.value:.0f} waiting at the end; "
+        "more change nothing, as nobody waits for a seat."
     )
 
 

@@ -17,7 +17,7 @@ from batchwright.engines.engine import Engine
 from batchwright.engines.numbered import NumberedBlocks
 from batchwright.engines.sequence import Sequence
 from batchwright.engines.work import Work
-from batchwright.errors import PolicyError
+from batchwright.errors import BatchwrightError, PolicyError, RequestError
 from batchwright.limits import Limits
 from batchwright.log import Log
 from batchwright.prediction import Lengths
@@ -201,7 +201,12 @@ class Live(Driver):
             s = self._sequences[r] = self._sequence_of(r)
         s.length = min(s.length, r.max_tokens)
         r.true_output = 0
-        super()._enqueue(r)
+        try:
+            super()._enqueue(r)
+        except BatchwrightError as error:  # it has no place in the queue; the others are not to blame
+            r.state = CANCELLED
+            self._fail(s, RequestError(str(error)))
+            self._close(s)
 
     def _interrupt(self) -> None:
         super()._interrupt()

@@ -13,6 +13,7 @@ from typing import Final
 
 from batchwright.engines.live import Live
 from batchwright.engines.sequence import Sequence
+from batchwright.errors import RequestError
 from batchwright.server.asked import Asked
 from batchwright.server.metrics import Metrics
 from batchwright.server.refusal import Refusal
@@ -230,5 +231,7 @@ def _cancels(s: Sequence) -> Callable[[Live], None]:
 
 def _failure(s: Sequence) -> Refusal:
     """What the client of a sequence is told that did not get its last token."""
+    if isinstance(s.error, RequestError):
+        return Refusal(400, str(s.error))
     kind = type(s.error).__name__ if s.error is not None else "cancelled"
     return Refusal(500, f"the request failed in a step ({kind}); the server's log says more")
