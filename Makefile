@@ -50,10 +50,10 @@ lint: .venv/test
 	.venv/bin/mypy --strict src
 
 test-pure: .venv/test
-	.venv/bin/python -m pytest -q
+	.venv/bin/python -m pytest -q -n auto --dist loadfile
 
 test-compiled: .venv-compiled/installed
-	.venv-compiled/bin/python -m pytest -q -m "not long and not bench and not pure"
+	.venv-compiled/bin/python -m pytest -q -n auto -m "not long and not bench and not pure"
 
 compiled: .venv-compiled/installed
 
