@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import sys
 from pathlib import Path
 from random import Random
 
@@ -12,6 +14,7 @@ from batchwright.cost import Linear
 from batchwright.history import EngineStep, steps
 from batchwright.limits import Limits
 from batchwright.request import FINISHED, Request
+from batchwright.scenario.policy_file import load_policy
 from batchwright.simulator import Simulator
 from strategies import for_every_seed
 
@@ -112,3 +115,12 @@ def test_the_example_keeps_the_seats_of_the_server(seats: int) -> None:
     found = run(Linear(0.001, 1e-5), load, Limits(max_num_seqs=seats))
     assert max(step.running for step, _ in found) <= seats
     assert max(len(step.scheduled) for step, _ in found) == seats
+
+
+def test_an_edit_of_the_same_second_and_size_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "mine.py"
+    for size in (3, 4):
+        file.write_text(f"from batchwright import static\npolicy = static({size})\n", encoding="utf-8")
+        os.utime(file, (1, 1))
+        assert load_policy(file).batch_size == size

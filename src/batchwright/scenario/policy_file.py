@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from batchwright.cluster import MakesCluster
@@ -46,14 +47,24 @@ def _with_predictor(path: Path, predict: Any) -> Ordered:
 def _load(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file; give a Python file that defines `policy`")
-    spec = spec_from_file_location(f"policy_file_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise InputError(f"{path}: is not a Python file; give one that ends in .py")
+    name = f"policy_file_{path.stem}"
+    spec = spec_from_file_location(name, path, loader=_AsItIs(name, str(path)))
+    assert spec is not None and spec.loader is not None, "a loader was given"
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # where its dataclasses look for it
     with _beside(path), named(str(path)):
         spec.loader.exec_module(module)
     return module
+
+
+class _AsItIs(SourceFileLoader):
+    """Compiles the file anew: Python's cache takes an edit of the same second and size for no edit."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
 
 
 @contextmanager
