@@ -20,6 +20,7 @@ from batchwright.config import ordinary
 from batchwright.contract import Policy
 from batchwright.errors import InputError
 from batchwright.policies.check import check_count, check_number
+from batchwright.policies.kv import sampled
 from batchwright.prediction import Lengths, Predictor
 from batchwright.request import DECODING, PREFILLING, Request
 
@@ -113,8 +114,7 @@ def by_remaining(r: Request) -> tuple[float, ...]:
 
 def remaining(b: Batch, r: Request) -> float:
     """Tokens of output that `r` still lacks, by prediction, whether it waits or runs."""
-    generated = b.clock + r.shift - r.prompt + 1 if r.state == DECODING else r.generated
-    return max(r.predicted - generated, 0.0)
+    return max(r.predicted - sampled(b, r), 0.0)
 
 
 def _limit(r: Request) -> float:
