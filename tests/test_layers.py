@@ -77,6 +77,7 @@ CORE = {
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
+    {"layer_profile", "operators", "server_command", "imported"},
     {"cluster", "run", "conformance"},
     {"drawing", "export"},
     {"planner", "explain", "replications", "client_report"},
@@ -85,10 +86,13 @@ RANKS: list[set[str]] = [
     {"article", "published", "measured"},
     {"edge"},
     {"theory_report"},
+    {"profile"},
     {"scenario"},
     {"run_summary"},
     {"run_folder"},
-    {"folder_difference"},
+    {"folder_difference", "validation"},
+    {"calibration"},
+    {"accuracy"},
     {"cli", "server"},
     {"__init__", "__main__"},
 ]

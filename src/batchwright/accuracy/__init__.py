@@ -1,0 +1,1 @@
+"""Predicted against measured on published measurements: see `study`."""
