@@ -19,7 +19,7 @@ WORK = BASE | {"limits", "step", "request", "config", "ranked"}
 LEAF = BASE | {"request", "step"}
 STATE = WORK | {
     "arrivals", "blocks", "waiting", "log", "prediction", "tally", "speculation", "drafts", "link",
-    "host_memory", "movers", "refusals",
+    "host_memory", "movers", "refusals", "extremes",
 }  # fmt: skip
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
@@ -43,6 +43,7 @@ LAYERS: dict[str, set[str]] = {
     "host_memory": WORK | {"link"},
     "movers": WORK,
     "refusals": WORK,
+    "extremes": WORK,
     "batch": STATE,
     "swapping": STATE | {"batch"},
     "handover": STATE | {"batch", "swapping"},
@@ -71,7 +72,7 @@ LAYERS: dict[str, set[str]] = {
 }
 CORE = {
     "errors", "config", "limits", "step", "request", "ranked", "arrivals", "blocks", "waiting", "log",
-    "prediction", "tally", "link", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
+    "prediction", "tally", "link", "host_memory", "movers", "refusals", "extremes", "batch", "swapping", "handover",
     "contract", "policies", "cost", "driver", "simulator", "speculation", "drafts", "drafted", "host_link",
     "cluster",
 }  # fmt: skip

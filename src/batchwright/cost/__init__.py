@@ -4,6 +4,7 @@
     Linear      a + p * prompt tokens + d * rows + c * KV tokens read + q * prefill attention
     Roofline    max(FLOPs / rate, bytes / bandwidth) of the matrices + the same of attention
                 + what GPUs send one another + launch
+    Layers      the layers of a model, each measured by itself (see `layer_profile`)
     Hosted      a model of the device + the host's time, which adds to it or hides behind it
     any callable from Step to seconds
 
@@ -15,7 +16,8 @@ from __future__ import annotations
 
 from batchwright.cost.checks import GREATEST, LEAST
 from batchwright.cost.constant import Constant
-from batchwright.cost.hosted import Hosted, device_of
+from batchwright.cost.hosted import Hosted, device_of, reads_extremes
+from batchwright.cost.layers import ExpertTimes, Layers, LayerTimes
 from batchwright.cost.linear import Linear
 from batchwright.cost.model import Cost, CostModel, Stretch
 from batchwright.cost.roofline import FASTEST, Roofline
@@ -31,12 +33,16 @@ __all__ = [
     "Constant",
     "Cost",
     "CostModel",
+    "ExpertTimes",
     "Hosted",
+    "LayerTimes",
+    "Layers",
     "Linear",
     "Roofline",
     "RunningSum",
     "Stretch",
     "device_of",
     "empty_seconds",
+    "reads_extremes",
     "stretch_of",
 ]
