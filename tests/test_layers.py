@@ -61,7 +61,8 @@ LAYERS: dict[str, set[str]] = {
     "theory": LEAF,
     "cost": LEAF | {"hardware"},
     "host_link": LEAF | {"cost", "link"},
-    "cost_text": LEAF | {"hardware", "cost", "expressions"},
+    "layer_profile": LEAF | {"hardware", "cost", "metrics"},
+    "cost_text": LEAF | {"hardware", "cost", "expressions", "layer_profile"},
     "checkpoint": LEAF,
     "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
@@ -72,13 +73,14 @@ LAYERS: dict[str, set[str]] = {
 }
 CORE = {
     "errors", "config", "limits", "step", "request", "ranked", "arrivals", "blocks", "waiting", "log",
-    "prediction", "tally", "link", "host_memory", "movers", "refusals", "extremes", "batch", "swapping", "handover",
+    "prediction", "tally", "link", "host_memory", "movers", "refusals", "extremes", "batch", "swapping",
+    "handover",
     "contract", "policies", "cost", "driver", "simulator", "speculation", "drafts", "drafted", "host_link",
     "cluster",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
-    {"layer_profile", "operators", "server_command", "imported"},
+    {"operators", "server_command", "imported"},
     {"cluster", "run", "conformance"},
     {"drawing", "export"},
     {"planner", "explain", "replications", "client_report"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from batchwright.cost import Constant, Cost, Hosted, Linear, Roofline
 from batchwright.errors import InputError, nearest
@@ -14,7 +14,7 @@ from batchwright.expressions import expression, literal
 def cost(text: str) -> Cost:
     """The cost model that a text such as `linear(base=0.005, prefill=2e-5)` describes.
 
-    Models: constant, linear, roofline, hosted; arguments are numbers, quoted names or, for hosted,
+    Models: constant, linear, roofline, layers, hosted; arguments are numbers, quoted names or, for hosted,
     another model.  Raises InputError on anything else, CostError on a value out of range.
     """
     tree = expression(text)
@@ -23,10 +23,18 @@ def cost(text: str) -> Cost:
     return _built(tree, text)
 
 
+def _layers(**values: Any) -> Cost:
+    """A layer profile is read only where one is named: its reader is slow to import."""
+    from batchwright.layer_profile import layers
+
+    return layers(**values)
+
+
 _MODELS: Final[dict[str, Callable[..., Cost]]] = {
     "constant": Constant,
     "linear": Linear,
     "roofline": Roofline,
+    "layers": _layers,
     "hosted": Hosted,
 }
 _KINDS: Final = {  # "a number" for all others
@@ -36,6 +44,9 @@ _KINDS: Final = {  # "a number" for all others
     "pp": "a whole number",
     "dp": "a whole number",
     "ep": "True or False",
+    "folder": "a quoted name",
+    "layers": "a whole number",
+    "max_cudagraph_capture_size": "a whole number",
     "cost": "a cost model",
 }
 _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
@@ -45,9 +56,12 @@ _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
         "gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds", "pp", "dp", "ep", "router_skew",
         "context_cv",
     ),
+    "layers": (
+        "folder", "model", "tp", "layers", "step", "dp", "ep", "link", "hop", "max_cudagraph_capture_size",
+    ),
     "hosted": ("cost", "base", "per_running"),
 }  # fmt: skip
-_REQUIRED: Final[dict[str, int]] = {"constant": 1, "linear": 1, "roofline": 2, "hosted": 1}
+_REQUIRED: Final[dict[str, int]] = {"constant": 1, "linear": 1, "roofline": 2, "layers": 1, "hosted": 1}
 
 
 def _built(call: ast.Call, text: str) -> Cost:

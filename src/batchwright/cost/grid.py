@@ -59,7 +59,7 @@ def sum_along(axis: Axis, values: list[float], x: float, steps: int) -> float:
 class Grid:
     """Values on a grid of four axes; the last one varies fastest."""
 
-    __slots__ = ("axes", "_values")
+    __slots__ = ("_values", "axes")
 
     def __init__(self, axes: Sequence[Sequence[int]], values: Sequence[float]) -> None:
         self.axes = [Axis(points) for points in axes]

@@ -140,11 +140,15 @@ def _check(profile: Profile, shape: Model | None, split: Split) -> None:
     if shape is not None:
         hardware.check_split(shape, split.tp, 1, split.dp, split.ep)
         if shape.moe_layers and profile.experts is None:
-            raise InputError(f"{profile.folder}: {shape.name} has experts, but moe.csv is missing; profile it")
+            raise InputError(
+                f"{profile.folder}: {shape.name} has experts, but moe.csv is missing; profile it"
+            )
         if not shape.moe_layers and profile.experts is not None:
             raise InputError(f"{profile.folder}: moe.csv is there, but {shape.name} has no experts")
     elif profile.experts is not None:
-        raise InputError(f"{profile.folder}: moe.csv is there, so the number of experts is needed; give model")
+        raise InputError(
+            f"{profile.folder}: moe.csv is there, so the number of experts is needed; give model"
+        )
 
 
 # --- tables of a whole step -----------------------------------------------------

@@ -37,7 +37,9 @@ def read_experts(path: Path) -> ExpertFile:
     keys = np.stack([counts(path, table, name, 1) for name in ("tokens", "activated_experts")], axis=1)
     times = seconds(path, table)
     ranks = counts(path, table, "ep", 1) if "ep" in table else np.zeros(len(times), np.int64)
-    return ExpertFile({int(ep): _surface(path, keys[ranks == ep], times[ranks == ep]) for ep in np.unique(ranks)})
+    return ExpertFile(
+        {int(ep): _surface(path, keys[ranks == ep], times[ranks == ep]) for ep in np.unique(ranks)}
+    )
 
 
 def _surface(path: Path, keys: Numbers, times: Numbers) -> Surface:

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import yaml
 
-from batchwright.cost.skew import NO_SKEW, Skew
+from batchwright.cost.skew import Skew
 from batchwright.errors import InputError
 from batchwright.layer_profile.expert_file import ExpertFile, read_experts
 from batchwright.layer_profile.lines import Line, read_lines
 from batchwright.layer_profile.surface import Surface, read_attention
-from batchwright.layer_profile.unequal import default_alpha, read_skew
+from batchwright.layer_profile.unequal import skew_of
 
 NEEDED: Final = ("dense.csv", "per_sequence.csv", "attention.csv")
 HEAD: Final = "lm_head"
@@ -83,7 +83,7 @@ def read_profile(folder: str | Path, tp: int = 1) -> Profile:
         dense=read_lines(tables / "dense.csv", "tokens"),
         sequences=_with_head(tables / "per_sequence.csv"),
         attention=read_attention(tables / "attention.csv"),
-        skew=_skew(tables, meta, degree),
+        skew=skew_of(tables, meta, degree),
         experts=read_experts(tables / "moe.csv") if (tables / "moe.csv").exists() else None,
         meta=meta,
     )
@@ -125,8 +125,3 @@ def _with_head(path: Path) -> dict[str, Line]:
     if HEAD not in lines:
         raise InputError(f"{path}: no layer {HEAD}, which every model has; profile again")
     return lines
-
-
-def _skew(tables: Path, meta: dict[str, Any], degree: int) -> Skew:
-    path = tables / "skew_fit.csv"
-    return read_skew(path, default_alpha(meta, degree)) if path.exists() else NO_SKEW

@@ -30,7 +30,9 @@ def read_lines(path: Path, count: str) -> dict[str, Line]:
     table = read_table(path, (count, "time_us"), ("layer",))
     names = np.array(table["layer"])
     at, times = counts(path, table, count, least=1), seconds(path, table)
-    return {str(name): _line(path, str(name), at[names == name], times[names == name]) for name in _ordered(names)}
+    return {
+        str(name): _line(path, str(name), at[names == name], times[names == name]) for name in _ordered(names)
+    }
 
 
 def _ordered(names: Numbers) -> list[str]:

@@ -7,12 +7,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from batchwright.cost.skew import Key, Skew
+from batchwright.cost.skew import NO_SKEW, Key, Skew
 from batchwright.errors import InputError
 from batchwright.layer_profile.table import counts, number, read_table
-from batchwright.metrics import Numbers
 
 LABELS = ("n_label", "skew_rate_label", "kv_big_label", "kp_label")
 _LABEL = re.compile(r"[A-Za-z]+(<=|=|>)([0-9]+)(k?)(%?)")
@@ -21,9 +18,8 @@ _LABEL = re.compile(r"[A-Za-z]+(<=|=|>)([0-9]+)(k?)(%?)")
 def read_skew(path: Path, default: float) -> Skew:
     """The classes of a file; `default`: alpha where it has none.  Raises InputError."""
     table = read_table(path, ("pc", "alpha"), LABELS)
-    prefill = counts(path, table, "pc")
-    edges = [_prefill_edges(np.unique(prefill))]
-    places = [np.searchsorted(np.unique(prefill), prefill).tolist()]
+    edges: list[list[float]] = []
+    places = [counts(path, table, "pc").tolist()]
     for name in LABELS:
         tops = [_top(path, at, name, text) for at, text in enumerate(table[name], 2)]
         edges.append(sorted({*tops, inf}))
@@ -33,19 +29,17 @@ def read_skew(path: Path, default: float) -> Skew:
     return Skew(edges, dict(zip(keys, alpha, strict=True)), default)
 
 
-def default_alpha(meta: dict[str, Any], tp: int) -> float:
-    """alpha of a step in no measured class, from the profile's own summary; 0 if it has none."""
-    fit = meta.get("skew_fit") or {}
+def skew_of(tables: Path, meta: dict[str, Any], tp: int) -> Skew:
+    """The skew of a profile: none if it has no file of it, or says that its fit is off.
+
+    Where nothing was measured, such as between the measured numbers of prompt tokens, alpha is the one
+    that the profile pooled over all its measurements.  Raises InputError.
+    """
+    path, fit = tables / "skew_fit.csv", meta.get("skew_fit") or {}
+    if not path.exists() or not fit.get("enabled", True):
+        return NO_SKEW
     entry = (fit.get("per_tp") or {}).get(tp) or {}
-    return float(entry.get("alpha_default", 0.0))
-
-
-def _prefill_edges(points: Numbers) -> list[float]:
-    """Prompt tokens were measured at these points; a number between two belongs to the nearer one."""
-    middles = [float(a + b) / 2 for a, b in zip(points[:-1], points[1:], strict=True)]
-    if points[0] == 0 and middles:
-        middles[0] = 0.0  # no prompt tokens are a class of their own
-    return [*middles, inf]
+    return read_skew(path, float(entry.get("alpha_default", 0.0)))
 
 
 def _top(path: Path, at: int, name: str, text: str) -> float:
@@ -56,4 +50,3 @@ def _top(path: Path, at: int, name: str, text: str) -> float:
     if found[1] == ">":
         return inf
     return int(found[2]) * (1024 if found[3] else 1) / (100 if found[4] else 1)
-
