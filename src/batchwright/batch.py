@@ -550,7 +550,13 @@ class Batch:
         decodes = [r for r in self.running if r.state == DECODING]
         padded = [r for r in self.running if r.state == PADDED]
         assert len(decodes) == self.num_decoding and len(padded) == self.num_padded
-        assert self.context == sum(self.clock + r.shift for r in decodes + padded)
+        contexts = [self.clock + r.shift for r in decodes + padded]
+        assert self.context == sum(contexts)
+        if self.extremes is not None and contexts:
+            step = Step()
+            step.num_decodes = len(contexts)
+            self.extremes.measure(step, self.clock)
+            assert step.least_context == min(contexts) and step.greatest_context == max(contexts)
         assert all(r.state == PREFILLING and r.unfilled > 0 for r in self.prefilling)
         size = self.blocks.block_size
         for phase in range(size):
