@@ -14,9 +14,10 @@ from math import ceil
 from typing import Final
 
 from batchwright.errors import LimitError
-from batchwright.hardware.gpus import GIB, Gpu
-from batchwright.hardware.models import Model
-from batchwright.hardware.split import Split, check_split, most_layers, splits, weight_bytes
+from batchwright.hardware.gpu import GIB, Gpu
+from batchwright.hardware.kv_bytes import kv_bytes_per_token
+from batchwright.hardware.model import Model
+from batchwright.hardware.split import Split, check_split, splits, weight_bytes
 
 # CUDA context, kernels' workspaces and CUDA graphs.  Chosen so that llama-3.1-8b on an RTX 4090
 # (vLLM 0.19, 2048 batched tokens, 256 requests, utilization 0.9) has the 2588 blocks measured there,
@@ -24,11 +25,6 @@ from batchwright.hardware.split import Split, check_split, most_layers, splits, 
 RUNTIME_BYTES: Final = 640 << 20
 UTILIZATION: Final = 0.92  # of the GPU memory, vLLM 0.32's default
 LOGIT_BYTES: Final = 2 + 4 + 4  # the head's output, its float32 copy, and the probabilities
-
-
-def kv_bytes_per_token(model: Model, tp: int = 1, pp: int = 1) -> int:
-    """Bytes of keys and values that one token leaves on each GPU, in 16 bits; of a pipeline, the fullest."""
-    return 2 * most_layers(model, pp) * max(model.kv_heads // tp, 1) * model.head_dim * 2
 
 
 def reserved_bytes(model: Model, tp: int, max_num_batched_tokens: int, max_num_seqs: int) -> int:
