@@ -16,6 +16,7 @@ from batchwright.limits import Limits
 from batchwright.workload import Workload
 
 LARGE_GPU: Final = 70 << 30  # bytes; from here on vLLM's defaults are larger, but for the A100
+HUGE_GPU: Final = 160 << 30  # and larger still
 
 
 def settle(limits: Limits, cost: CostModel, loads: Workload | Iterable[Workload]) -> Limits:
@@ -80,5 +81,9 @@ def engine_blocks(flags: Limits, cost: CostModel, gpu_memory_utilization: float)
 def usual_batch(device: CostModel) -> tuple[int, int]:
     """vLLM's defaults on `device`: `max_num_seqs` and `max_num_batched_tokens`."""
     gpu = device.gpu if isinstance(device, Roofline) else None
+    if gpu is not None and gpu.is_cpu:
+        return 128, 2048
     is_large = gpu is not None and gpu.memory_bytes >= LARGE_GPU and not gpu.name.startswith("A100")
-    return (1024, 8192) if is_large else (256, 2048)
+    if not is_large:
+        return 256, 2048
+    return 1024, 16384 if gpu is not None and gpu.memory_bytes >= HUGE_GPU else 8192
