@@ -17,15 +17,17 @@ from batchwright.hardware import (
     MODELS,
     Gpu,
     Model,
+    Serving,
     check_tp,
     find_gpu,
     find_model,
     kv_bytes_per_token,
+    memory,
     num_kv_blocks,
     read_model,
-    reserved_bytes,
     weight_bytes,
 )
+from batchwright.hardware.split import Split
 
 # Parameter counts that the checkpoints state themselves
 PARAMETERS = {
@@ -329,7 +331,7 @@ def test_an_impossible_model_is_refused(change, message):
 # Source: vLLM 0.19.0 on an RTX 4090 (25250627584 bytes), Llama-3.1-8B, 2048 batched tokens, 256 requests,
 # utilization 0.9: it reported 2588 blocks, one of which it never gives out.
 def test_llama_8b_on_an_rtx_4090_has_the_blocks_that_vllm_measured():
-    blocks = num_kv_blocks(GPUS["RTX-4090"], MODELS["llama-3.1-8b"], gpu_memory_utilization=0.9)
+    blocks = num_kv_blocks(GPUS["RTX-4090"], MODELS["llama-3.1-8b"], engine="vllm@0.19")
     assert blocks == pytest.approx(2587, rel=0.01)
 
 
@@ -348,7 +350,10 @@ def test_weights_engine_and_blocks_fill_the_usable_memory(where, share, size, to
         max_num_seqs=seqs,
     )  # fmt: skip
     block = size * kv_bytes_per_token(model, tp)
-    used = model.weight_bytes / tp + reserved_bytes(model, tp, tokens, seqs) + (blocks + 1) * block
+    held = memory(
+        gpu, model, Serving(split=Split(tp, 1, 1, False), max_num_batched_tokens=tokens, max_num_seqs=seqs)
+    )
+    used = model.weight_bytes / tp + held.engine_bytes + (blocks + 1) * block
     assert gpu.memory_bytes * share - block - 2 < used <= gpu.memory_bytes * share + 2
 
 

@@ -14,7 +14,6 @@ from batchwright.cost.lines import sum_of_greater
 from batchwright.cost.parallel import Parallel
 from batchwright.errors import CostError
 from batchwright.hardware import Coefficients, Gpu, Model
-from batchwright.hardware.kv import UTILIZATION
 from batchwright.hardware.roofline import FIXED_SECONDS, MBU, MFU
 from batchwright.step import Step
 
@@ -160,15 +159,17 @@ class Roofline:
 
     def num_kv_blocks(
         self,
-        gpu_memory_utilization: float = UTILIZATION,
+        gpu_memory_utilization: float | None = None,
         block_size: int = 16,
         max_num_batched_tokens: int = 2048,
         max_num_seqs: int = 256,
+        engine: str | None = None,
     ) -> int:
         """KV blocks that requests can use.  Raises LimitError if the model does not fit.
 
         As an engine counts them, which its flags bound: those of one data-parallel rank, and of
-        one micro-batch of a pipeline.
+        one micro-batch of a pipeline.  `engine`: such as `vllm@0.19`; None: the latest vLLM; so is its
+        default of `gpu_memory_utilization`.
         """
         return hardware.num_kv_blocks(
             self.gpu,
@@ -181,19 +182,21 @@ class Roofline:
             block_size=block_size,
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
+            engine=engine,
         )
 
     def num_kv_blocks_of_round(
         self,
-        gpu_memory_utilization: float,
+        gpu_memory_utilization: float | None,
         block_size: int,
         max_num_batched_tokens: int,
         max_num_seqs: int,
+        engine: str | None = None,
     ) -> int:
         """The same of all data-parallel ranks, under the limits of a round."""
         tokens = ceil(max_num_batched_tokens / (self.dp * self.pp))
         seqs = ceil(max_num_seqs / self.dp)
-        return self.dp * self.num_kv_blocks(gpu_memory_utilization, block_size, tokens, seqs)
+        return self.dp * self.num_kv_blocks(gpu_memory_utilization, block_size, tokens, seqs, engine)
 
     def seconds(self, step: Step) -> float:
         return self.stretch(step, 1)
