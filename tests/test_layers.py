@@ -64,7 +64,7 @@ LAYERS: dict[str, set[str]] = {
     "layer_profile": LEAF | {"hardware", "cost", "metrics"},
     "cost_text": LEAF | {"hardware", "cost", "expressions", "layer_profile"},
     "checkpoint": LEAF,
-    "settled": LEAF | {"limits", "cost", "workload"},
+    "settled": LEAF | {"limits", "cost", "workload", "hardware"},
     "history": BASE | {"request", "log"},
     "drafted": LEAF | {"cost", "drafts", "speculation"},
     "driver": STATE | {"batch", "swapping", "contract", "cost", "drafted", "host_link"},

@@ -47,6 +47,9 @@ _KINDS: Final = {  # "a number" for all others
     "folder": "a quoted name",
     "layers": "a whole number",
     "max_cudagraph_capture_size": "a whole number",
+    "dtype": "a quoted name",
+    "quantization": "a quoted name",
+    "kv_cache_dtype": "a quoted name",
     "cost": "a cost model",
 }
 _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
@@ -54,7 +57,7 @@ _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
     "linear": ("base", "prefill", "decode", "context", "prefill_attention"),
     "roofline": (
         "gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds", "pp", "dp", "ep", "router_skew",
-        "context_cv",
+        "context_cv", "dtype", "quantization", "kv_cache_dtype",
     ),
     "layers": (
         "folder", "model", "tp", "layers", "step", "dp", "ep", "link", "hop", "max_cudagraph_capture_size",
