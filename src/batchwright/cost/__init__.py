@@ -4,6 +4,7 @@
     Linear      a + p * prompt tokens + d * rows + c * KV tokens read + q * prefill attention
     Roofline    max(FLOPs / rate, bytes / bandwidth) of the matrices + the same of attention
                 + what GPUs send one another + launch
+    Table       tables of measured operators: of all tokens + of attention + of the output head
     Hosted      a model of the device + the host's time, which adds to it or hides behind it
     any callable from Step to seconds
 
@@ -15,16 +16,19 @@ from __future__ import annotations
 
 from batchwright.cost.checks import GREATEST, LEAST
 from batchwright.cost.constant import Constant
+from batchwright.cost.features import FEATURES, Range, features
 from batchwright.cost.hosted import Hosted, device_of
 from batchwright.cost.linear import Linear
 from batchwright.cost.model import Cost, CostModel, Stretch
 from batchwright.cost.roofline import FASTEST, Roofline
 from batchwright.cost.running_sum import RunningSum
 from batchwright.cost.stretch import empty_seconds, stretch_of
+from batchwright.cost.table import OperatorTimes, Table
 from batchwright.hardware.kv import UTILIZATION
 
 __all__ = [
     "FASTEST",
+    "FEATURES",
     "GREATEST",
     "LEAST",
     "UTILIZATION",
@@ -33,10 +37,14 @@ __all__ = [
     "CostModel",
     "Hosted",
     "Linear",
+    "OperatorTimes",
+    "Range",
     "Roofline",
     "RunningSum",
     "Stretch",
+    "Table",
     "device_of",
     "empty_seconds",
+    "features",
     "stretch_of",
 ]

@@ -11,6 +11,7 @@ from batchwright.cost.linear import Linear
 from batchwright.cost.model import CostModel, Stretch
 from batchwright.cost.roofline import Roofline
 from batchwright.cost.running_sum import RunningSum
+from batchwright.cost.table import Table
 from batchwright.errors import CostError
 from batchwright.step import Step
 
@@ -40,7 +41,7 @@ def stretch_of_device(cost: CostModel) -> Stretch:
 
 def closed_form(cost: Any) -> Stretch | None:
     """The stretch that the model of a device offers; None: it has only single steps."""
-    if isinstance(cost, (Constant, Linear, Roofline)):
+    if isinstance(cost, (Constant, Linear, Roofline, Table)):
         stretch: Stretch = cost.stretch
         return stretch
     own = getattr(cost, "stretch", None)
