@@ -60,7 +60,8 @@ LAYERS: dict[str, set[str]] = {
     "theory": LEAF,
     "cost": LEAF | {"hardware"},
     "host_link": LEAF | {"cost", "link"},
-    "cost_text": LEAF | {"hardware", "cost", "expressions"},
+    "operators": LEAF | {"hardware", "cost", "files"},
+    "cost_text": LEAF | {"hardware", "cost", "expressions", "operators"},
     "checkpoint": LEAF,
     "settled": LEAF | {"limits", "cost", "workload"},
     "history": BASE | {"request", "log"},
@@ -77,7 +78,7 @@ CORE = {
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
-    {"layer_profile", "operators", "server_command", "imported"},
+    {"layer_profile", "server_command", "imported"},
     {"cluster", "run", "conformance"},
     {"drawing", "export"},
     {"planner", "explain", "replications", "client_report"},

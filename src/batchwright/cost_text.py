@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from batchwright.cost import Constant, Cost, Hosted, Linear, Roofline
 from batchwright.errors import InputError, nearest
@@ -14,8 +14,8 @@ from batchwright.expressions import expression, literal
 def cost(text: str) -> Cost:
     """The cost model that a text such as `linear(base=0.005, prefill=2e-5)` describes.
 
-    Models: constant, linear, roofline, hosted; arguments are numbers, quoted names or, for hosted,
-    another model.  Raises InputError on anything else, CostError on a value out of range.
+    Models: constant, linear, roofline, measured, hosted; arguments are numbers, quoted names or, for
+    hosted, another model.  Raises InputError on anything else, CostError on a value out of range.
     """
     tree = expression(text)
     if not isinstance(tree, ast.Call):
@@ -23,10 +23,18 @@ def cost(text: str) -> Cost:
     return _built(tree, text)
 
 
+def _measured(**values: Any) -> Cost:
+    """Its package is looked for only where it is named."""
+    from batchwright.operators import measured
+
+    return measured(**values)
+
+
 _MODELS: Final[dict[str, Callable[..., Cost]]] = {
     "constant": Constant,
     "linear": Linear,
     "roofline": Roofline,
+    "measured": _measured,
     "hosted": Hosted,
 }
 _KINDS: Final = {  # "a number" for all others
@@ -36,6 +44,10 @@ _KINDS: Final = {  # "a number" for all others
     "pp": "a whole number",
     "dp": "a whole number",
     "ep": "True or False",
+    "engine": "a quoted name",
+    "version": "a quoted name",
+    "quantization": "a quoted name",
+    "kv_cache_dtype": "a quoted name",
     "cost": "a cost model",
 }
 _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
@@ -45,9 +57,10 @@ _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
         "gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds", "pp", "dp", "ep", "router_skew",
         "context_cv",
     ),
+    "measured": ("gpu", "model", "tp", "ep", "engine", "version", "quantization", "kv_cache_dtype"),
     "hosted": ("cost", "base", "per_running"),
 }  # fmt: skip
-_REQUIRED: Final[dict[str, int]] = {"constant": 1, "linear": 1, "roofline": 2, "hosted": 1}
+_REQUIRED: Final[dict[str, int]] = {"constant": 1, "linear": 1, "roofline": 2, "measured": 2, "hosted": 1}
 
 
 def _built(call: ast.Call, text: str) -> Cost:

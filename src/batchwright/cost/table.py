@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 
 from batchwright.cost.checks import LEAST
 from batchwright.cost.features import Range, outside
@@ -40,6 +41,7 @@ class OperatorTimes:
     head      by sampled rows, from 1
     prefill   over (chunks, tokens of each, KV tokens that each starts from)
     decode    over (rows, mean context), which never falls as the context grows
+    context_tokens   KV tokens of all rows up to which `decode` was measured; inf: not known
     """
 
     shared: Polyline
@@ -47,6 +49,7 @@ class OperatorTimes:
     head: Polyline
     prefill: Volume
     decode: Plane
+    context_tokens: float = inf
 
     def __post_init__(self) -> None:
         if min(self.shared.values) < LEAST or min(self.decodes.values) < LEAST:
@@ -56,7 +59,8 @@ class OperatorTimes:
                 raise CostError("decode attention of a table falls as the context grows; it may only rise")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _times, (self.shared, self.decodes, self.head, self.prefill, self.decode)
+        tables = (self.shared, self.decodes, self.head, self.prefill, self.decode)
+        return _times, (*tables, self.context_tokens)
 
     @property
     def range(self) -> Range:
@@ -64,7 +68,8 @@ class OperatorTimes:
         prefill = self.prefill.planes[0]
         return {
             "tokens": (1.0, min(self.shared.points[-1], self.decodes.points[-1])),
-            "rows": (0.0, self.decode.rows[-1]),
+            "num_decodes": (0.0, self.decode.rows[-1]),
+            "context_tokens": (0.0, self.context_tokens),
             "mean_context": (0.0, self.decode.columns[-1]),
             "sampled_rows": (0.0, self.head.points[-1]),
             "num_chunks": (0.0, self.prefill.layers[-1]),
@@ -138,6 +143,18 @@ def _draft_pairs(step: Step) -> float:
 
 
 def _times(
-    shared: Polyline, decodes: Polyline, head: Polyline, prefill: Volume, decode: Plane
+    shared: Polyline,
+    decodes: Polyline,
+    head: Polyline,
+    prefill: Volume,
+    decode: Plane,
+    context_tokens: float,
 ) -> OperatorTimes:
-    return OperatorTimes(shared=shared, decodes=decodes, head=head, prefill=prefill, decode=decode)
+    return OperatorTimes(
+        shared=shared,
+        decodes=decodes,
+        head=head,
+        prefill=prefill,
+        decode=decode,
+        context_tokens=context_tokens,
+    )

@@ -64,6 +64,7 @@ def save(file: Path, times: OperatorTimes, about: dict[str, str]) -> None:
 def _plain(times: OperatorTimes) -> dict[str, Any]:
     lines = {name: getattr(times, name) for name in ("shared", "decodes", "head")}
     found: dict[str, Any] = {name: [line.points, line.values] for name, line in lines.items()}
+    found["context_tokens"] = times.context_tokens
     found["decode"] = [times.decode.rows, times.decode.columns, times.decode.values]
     first = times.prefill.planes[0]
     values = [plane.values for plane in times.prefill.planes]
@@ -78,5 +79,6 @@ def _times(found: dict[str, Any]) -> OperatorTimes:
         decodes=Polyline("decodes", *found["decodes"]),
         head=Polyline("head", *found["head"]),
         decode=Plane("decode attention", *found["decode"]),
+        context_tokens=float(found["context_tokens"]),
         prefill=Volume(name, layers, [Plane(name, rows, columns, values) for values in planes]),
     )

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from batchwright.errors import InputError
+from batchwright.operators.extent import measured_context
 from batchwright.operators.names import kv_mode, weights_mode
 from batchwright.operators.package import Package, quiet
 
@@ -56,6 +57,10 @@ class MeasuredEngine:
             self._row_tokens = [i for i in layers if is_alike(self._row_layouts(i))]
             self._row_attention = [i for i in layers if i not in self._row_tokens]
             self.is_split = any(self.shared(n) != self.decodes(n) for n in (1, 32, 500, 4000))
+
+        self.context_tokens = measured_context(
+            package, asked.gpu, asked.engine, str(asked.version), asked.model, asked.tp
+        )
 
     # --- operators ------------------------------------------------------------
 

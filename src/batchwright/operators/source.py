@@ -14,12 +14,15 @@ class Operators(Protocol):
     prefill  attention of so many chunks of `tokens` each, which start from `past` KV tokens each
     decode   attention of so many rows, each of which reads `context` KV tokens and its own
 
-    `is_split`: do `shared` and `decodes` differ?
+    `is_split`: do `shared` and `decodes` differ?  `context_tokens`: KV tokens of all rows of a step up to
+    which `decode` was measured; inf: not known.
     Raises InputError where it has nothing to answer with.
     """
 
     @property
     def is_split(self) -> bool: ...
+    @property
+    def context_tokens(self) -> float: ...
     def shared(self, tokens: int) -> float: ...
     def decodes(self, tokens: int) -> float: ...
     def head(self, rows: int) -> float: ...

@@ -33,6 +33,7 @@ def operator_times(source: Operators) -> OperatorTimes:
         head=_line("head", tiles(ROWS), source.head),
         prefill=_prefill(source),
         decode=_decode(source),
+        context_tokens=source.context_tokens,
     )
 
 
