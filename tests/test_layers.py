@@ -62,7 +62,8 @@ LAYERS: dict[str, set[str]] = {
     "cost": LEAF | {"hardware"},
     "host_link": LEAF | {"cost", "link"},
     "layer_profile": LEAF | {"hardware", "cost", "metrics"},
-    "cost_text": LEAF | {"hardware", "cost", "expressions", "layer_profile"},
+    "operators": LEAF | {"hardware", "cost", "files"},
+    "cost_text": LEAF | {"hardware", "cost", "expressions", "layer_profile", "operators"},
     "checkpoint": LEAF,
     "settled": LEAF | {"limits", "cost", "workload", "hardware"},
     "history": BASE | {"request", "log"},
@@ -80,7 +81,7 @@ CORE = {
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
-    {"operators", "server_command", "imported"},
+    {"server_command", "imported"},
     {"cluster", "run", "conformance"},
     {"drawing", "export"},
     {"planner", "explain", "replications", "client_report"},

@@ -5,6 +5,7 @@
     Roofline    max(FLOPs / rate, bytes / bandwidth) of the matrices + the same of attention
                 + what GPUs send one another + launch
     Layers      the layers of a model, each measured by itself (see `layer_profile`)
+    Table       tables of measured operators: of all tokens + of attention + of the output head
     Hosted      a model of the device + the host's time, which adds to it or hides behind it
     any callable from Step to seconds
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from batchwright.cost.checks import GREATEST, LEAST
 from batchwright.cost.constant import Constant
+from batchwright.cost.features import FEATURES, Range, features
 from batchwright.cost.hosted import Hosted, device_of, reads_extremes
 from batchwright.cost.layers import ExpertTimes, Layers, LayerTimes
 from batchwright.cost.linear import Linear
@@ -23,10 +25,12 @@ from batchwright.cost.model import Cost, CostModel, Stretch
 from batchwright.cost.roofline import FASTEST, Roofline
 from batchwright.cost.running_sum import RunningSum
 from batchwright.cost.stretch import empty_seconds, stretch_of
+from batchwright.cost.table import OperatorTimes, Table
 from batchwright.hardware.kv import UTILIZATION
 
 __all__ = [
     "FASTEST",
+    "FEATURES",
     "GREATEST",
     "LEAST",
     "UTILIZATION",
@@ -38,11 +42,15 @@ __all__ = [
     "LayerTimes",
     "Layers",
     "Linear",
+    "OperatorTimes",
+    "Range",
     "Roofline",
     "RunningSum",
     "Stretch",
+    "Table",
     "device_of",
     "empty_seconds",
+    "features",
     "reads_extremes",
     "stretch_of",
 ]

@@ -12,6 +12,7 @@ from batchwright.cost.linear import Linear
 from batchwright.cost.model import CostModel, Stretch
 from batchwright.cost.roofline import Roofline
 from batchwright.cost.running_sum import RunningSum
+from batchwright.cost.table import Table
 from batchwright.errors import CostError
 from batchwright.step import Step
 
@@ -41,7 +42,7 @@ def stretch_of_device(cost: CostModel) -> Stretch:
 
 def closed_form(cost: Any) -> Stretch | None:
     """The stretch that the model of a device offers; None: it has only single steps."""
-    if isinstance(cost, (Constant, Linear, Roofline, Layers)):
+    if isinstance(cost, (Constant, Linear, Roofline, Table, Layers)):
         stretch: Stretch = cost.stretch
         return stretch
     own = getattr(cost, "stretch", None)

@@ -1,0 +1,69 @@
+"""Names of GPUs, engines and models as users write them, and as a package with measurements does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from batchwright.errors import InputError, nearest
+from batchwright.operators.package import ENGINES, Package
+
+GPUS: Final = {  # our names where they are not the package's in other letters
+    "h200": "h200_sxm",
+    "b200": "b200_sxm",
+    "b300": "b300_sxm",
+    "a100_80g_sxm": "a100_sxm",
+    "rtx_pro_6000": "rtx_pro_6000_server",
+}
+WEIGHTS: Final = {"awq": "int4_wo", "gptq": "int4_wo"}  # vLLM's names of quantisations, and the package's
+KV: Final = {"auto": "bfloat16", "fp8_e4m3": "fp8"}
+
+
+def find_gpu(package: Package, gpu: str, engine: str) -> str:
+    """The package's name of a GPU on which that engine was measured.  Raises InputError."""
+    if engine not in ENGINES:
+        raise InputError(f"unknown engine {engine!r} of measured step times{nearest(engine, ENGINES)}")
+    plain = gpu.lower().replace("-", "_").replace(" ", "_")
+    name = GPUS.get(plain, plain)
+    known = [system for system, engines in package.systems.items() if engine in engines]
+    if name not in known:
+        has = f"; it has them of {', '.join(known)}"
+        raise InputError(f"{package} has no measurements of {engine} on GPU {gpu!r}{has if known else ''}")
+    return name
+
+
+def find_model(package: Package, model: str) -> str:
+    """The package's name of a model, or the folder of a config.json.  Raises InputError."""
+    path = Path(model)
+    folder = path.parent if path.name == "config.json" else path
+    if (folder / "config.json").is_file():
+        return str(folder.resolve())
+    matches = [name for name in package.models if model.lower() in (name.lower(), plain(name))]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise InputError(f"model {model!r} may be {' or '.join(matches)}; give the whole name")
+    raise InputError(
+        f"{package} does not know the model {model!r}{nearest_plain(model, package.models)}; "
+        "or give the folder of its config.json"
+    )
+
+
+def plain(name: str) -> str:
+    """`llama-3.1-8b` of `meta-llama/Meta-Llama-3.1-8B`."""
+    return name.rsplit("/", 1)[-1].lower().removeprefix("meta-")
+
+
+def nearest_plain(model: str, known: Iterable[str]) -> str:
+    return nearest(model.lower(), {plain(name) for name in known})
+
+
+def weights_mode(quantization: str | None) -> str | None:
+    """The package's name of a quantisation of weights; None: as the model's own configuration says."""
+    return None if quantization is None else WEIGHTS.get(quantization, quantization)
+
+
+def kv_mode(dtype: str) -> str:
+    """The package's name of a type of KV cache.  auto: 16 bits, as an engine takes without a flag."""
+    return KV.get(dtype, dtype)
