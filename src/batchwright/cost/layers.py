@@ -67,13 +67,16 @@ class LayerTimes:
 class Layers:
     """Seconds from the layers of a model, each measured by itself; see `layers`.
 
-    `name`: what they were read from.  `step_seconds`: what every step takes beside.
+    `name`: what they were read from.  `step_seconds`: what every step takes beside.  `tp`, `ep`: how
+    the model is split, which is in the times.
     Raises CostError if that is negative.
     """
 
     name: str
     times: LayerTimes = field(repr=False, compare=False)
     step_seconds: float = 0.0
+    tp: int = 1
+    ep: bool = False
     _router: Router | None = field(init=False, repr=False, compare=False)
     _lines: dict[int, list[float]] = field(init=False, repr=False, compare=False)
 
@@ -85,7 +88,7 @@ class Layers:
         object.__setattr__(self, "_lines", {})
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Layers, (self.name, self.times, self.step_seconds)
+        return Layers, (self.name, self.times, self.step_seconds, self.tp, self.ep)
 
     @property
     def range(self) -> Range:
