@@ -13,10 +13,11 @@ from typing import Final
 
 import numpy as np
 
+from batchwright.cost.line import Line
 from batchwright.errors import InputError
 from batchwright.measured.samples import Samples
 from batchwright.measured.shapes import knots
-from batchwright.measured.step_time import Line, StepTime, tokens_of
+from batchwright.measured.step_time import StepTime, tokens_of
 from batchwright.metrics import Numbers
 
 FEWEST: Final = 12  # steps of a fit
