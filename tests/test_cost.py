@@ -303,7 +303,7 @@ def test_linear_is_its_formula():
 
 def test_fitted_is_its_formula():
     model = Fitted(
-        [(1, 2.0), (11, 3.0), (21, 7.0)], chunk=10, decode=100,  # fmt: skip
+        [(1, 2.0), (11, 3.0), (21, 7.0)], chunk=10, decode=100,
         context=0.25, past=0.5, prefill_attention=0.125,
     )
     step = make(prefill_tokens=6, num_chunks=2, prefill_attention=16.0, past_tokens=4, num_decodes=8,
