@@ -22,7 +22,7 @@ from batchwright.errors import InputError
 from batchwright.files import write_whole
 from batchwright.run_folder import RunFolder, check_place
 from batchwright.scenario.text import as_yaml, read
-from batchwright.scenario.yaml_text import GREATEST, parse, written
+from batchwright.yaml_text import GREATEST, parse, written
 from batchwright.workload import Workload
 
 Refused = Callable[..., str]

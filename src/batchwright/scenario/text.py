@@ -48,7 +48,7 @@ def moved(scenario: Scenario, folder: Path) -> Scenario:
 
 def as_yaml(scenario: Scenario) -> str:
     """The keys that are not at their defaults."""
-    from batchwright.scenario.yaml_text import written
+    from batchwright.yaml_text import written
 
     return written(msgspec.to_builtins(scenario))
 
@@ -62,7 +62,7 @@ def schema() -> dict[str, Any]:
 
 def _mapping(file: Path) -> dict[str, Any]:
     """The keys of a YAML file; a path in it starts at the file's folder."""
-    from batchwright.scenario.yaml_text import GREATEST, parse
+    from batchwright.yaml_text import GREATEST, parse
 
     try:
         with file.open(encoding="utf-8") as opened:
@@ -94,7 +94,7 @@ def _beside(keys: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _assignment(item: str) -> tuple[str, Any]:
-    from batchwright.scenario.yaml_text import parse
+    from batchwright.yaml_text import parse
 
     key, equals, text = item.partition("=")
     key = key.strip().replace("-", "_")
