@@ -19,7 +19,12 @@ import numpy as np
 from batchwright.metrics import Numbers
 
 BLOCKS: Final = 10
+Tell = Callable[[float], None]
 Solver = Callable[[Numbers, Numbers], Numbers]  # columns and seconds -> coefficients
+
+
+def nobody(share: float) -> None:
+    """Nobody is told."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,12 @@ class HeldOut:
     errors: Numbers
 
 
-def held_out(columns: Numbers, seconds: Numbers, solve: Solver) -> HeldOut:
-    """Fit without each block in turn."""
+def held_out(columns: Numbers, seconds: Numbers, solve: Solver, tell: Tell = nobody) -> HeldOut:
+    """Fit without each block in turn.  `tell`: is told what share of them is done."""
     block = block_of(len(seconds))
     predicted, found = np.empty(len(seconds)), []
     for number in range(int(block[-1]) + 1):
+        tell(number / BLOCKS)
         is_out = block == number
         found.append(solve(columns[~is_out], seconds[~is_out]))
         predicted[is_out] = columns[is_out] @ found[-1]

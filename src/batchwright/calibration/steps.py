@@ -13,15 +13,16 @@ whose held-out error is within `TIE` of the least.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from batchwright.calibration.blocks import HeldOut, held_out
+from batchwright.calibration.blocks import HeldOut, Tell, held_out, nobody
 from batchwright.calibration.errors import Class, Errors, classes, errors
 from batchwright.calibration.measured import Steps
 from batchwright.calibration.solve import check_extra, robust_fit
-from batchwright.calibration.terms import Terms, knots, usable
+from batchwright.calibration.terms import UNITS, Terms, knots, usable
 from batchwright.cost import Cost, Fitted, Hosted
 from batchwright.errors import InputError
 from batchwright.metrics import Numbers
@@ -73,13 +74,16 @@ class StepFit:
         return {name: (float(values.min()), float(values.max())) for name, values in self.steps.work.items()}
 
 
-def fit_steps(steps: Steps, attention: bool = True) -> StepFit:
-    """Raises InputError on too few steps, or without scipy.  `attention`: with the terms of attention."""
+def fit_steps(steps: Steps, attention: bool = True, tell: Tell = nobody) -> StepFit:
+    """Raises InputError on too few steps, or without scipy.
+
+    `attention`: with the terms of attention.  `tell`: is told what share of the work is done.
+    """
     check_extra()
     if len(steps) < FEWEST:
         raise InputError(f"{len(steps)} steps were measured; a fit needs {FEWEST}, give a longer log")
     names, kept = usable(steps.work, steps.seconds, attention)
-    terms, out = _chosen(steps, names)
+    terms, out = _chosen(steps, names, tell)
     columns = terms.columns(steps.work)
     found = robust_fit(columns, steps.seconds)
     host, of_host = _host(steps)
@@ -95,20 +99,23 @@ def fit_steps(steps: Steps, attention: bool = True) -> StepFit:
     )
 
 
-def _chosen(steps: Steps, names: tuple[str, ...]) -> tuple[Terms, HeldOut]:
+def _chosen(steps: Steps, names: tuple[str, ...], tell: Tell) -> tuple[Terms, HeldOut]:
     """The simplest line along tokens that predicts nearly as well as the best."""
     tried: dict[Terms, HeldOut] = {}
-    for ratio in KINKS:
+    for i, ratio in enumerate(KINKS):
         terms = Terms(knots(steps.work["tokens"], ratio), names)
         if terms not in tried:
-            tried[terms] = held_out(terms.columns(steps.work), steps.seconds, robust_fit)
+            part = partial(_part, tell, i)
+            tried[terms] = held_out(terms.columns(steps.work), steps.seconds, robust_fit, part)
     mean = {terms: errors(out.seconds, steps.seconds).mean for terms, out in tried.items()}
     return next((t, tried[t]) for t in tried if mean[t] <= (1 + TIE) * min(mean.values()))
 
 
-def _coefficients(terms: Terms, found: Numbers, spread: Numbers) -> list[Coefficient]:
-    from batchwright.calibration.terms import UNITS
+def _part(tell: Tell, part: int, share: float) -> None:
+    tell((part + share) / len(KINKS))
 
+
+def _coefficients(terms: Terms, found: Numbers, spread: Numbers) -> list[Coefficient]:
     names = ["base", *terms.pieces, *terms.names]
     per = ["step", *("token" for _ in terms.pieces), *(UNITS[name] for name in terms.names)]
     rows = zip(names, per, found.tolist(), spread.tolist(), strict=True)

@@ -16,6 +16,7 @@ from batchwright.cost import Fitted
 from batchwright.measured.fit import ramps
 from batchwright.metrics import Numbers
 
+Work = Mapping[str, Numbers]  # columns of steps
 OWN: Final = 1e-3  # of the square of a column
 FEWEST: Final = 10  # steps of a piece of the line along tokens
 NOTHING: Final = 1e-9  # seconds of a step without work, where a fit finds none
@@ -51,7 +52,7 @@ class Terms:
             for begin, end in zip(self.knots[:-1], ends, strict=True)
         )
 
-    def columns(self, work: Mapping[str, Numbers]) -> Numbers:
+    def columns(self, work: Work) -> Numbers:
         """One row per step, one column per coefficient: base, the pieces of the line, the names."""
         tokens = work["tokens"]
         rest = [column_of(work, name) for name in self.names]
@@ -65,7 +66,7 @@ class Terms:
         return Fitted(tuple(zip(self.knots, seconds.tolist(), strict=True)), **rest)
 
 
-def column_of(work: Mapping[str, Numbers], name: str) -> Numbers:
+def column_of(work: Work, name: str) -> Numbers:
     """What the coefficient `name` is multiplied by."""
     if name == "decode":
         rows: Numbers = work["num_decodes"] + work.get("padded_rows", 0.0)
@@ -74,7 +75,7 @@ def column_of(work: Mapping[str, Numbers], name: str) -> Numbers:
 
 
 def knots(tokens: Numbers, ratio: int) -> tuple[float, ...]:
-    """0, powers of `ratio` with steps enough on both sides of them, and the greatest number; 0: none between."""
+    """0, powers of `ratio` with enough steps on both sides (of 0: none), and the greatest number."""
     most = max(float(tokens.max()), 1.0)
     found, power = [0.0], float(ratio)
     while ratio > 1 and power < most:
@@ -85,7 +86,7 @@ def knots(tokens: Numbers, ratio: int) -> tuple[float, ...]:
     return (*found, most)
 
 
-def usable(work: Mapping[str, Numbers], seconds: Numbers, attention: bool) -> tuple[tuple[str, ...], list[str]]:
+def usable(work: Work, seconds: Numbers, attention: bool) -> tuple[tuple[str, ...], list[str]]:
     """The terms that can be told from the rest, and a line on each of the others."""
     names, kept = [], []
     for name in UNITS:
@@ -102,7 +103,7 @@ def usable(work: Mapping[str, Numbers], seconds: Numbers, attention: bool) -> tu
     return tuple(names), kept
 
 
-def _absent(work: Mapping[str, Numbers], name: str, attention: bool) -> str:
+def _absent(work: Work, name: str, attention: bool) -> str:
     """Why there is no such term; empty if there is."""
     if name in ATTENTION and not attention:
         return "left out by --no-attention"
@@ -111,7 +112,7 @@ def _absent(work: Mapping[str, Numbers], name: str, attention: bool) -> str:
     return "" if column_of(work, name).any() else "no step has any, so it is left out"
 
 
-def _own_share(work: Mapping[str, Numbers], seconds: Numbers, column: Numbers, others: list[Numbers]) -> float:
+def _own_share(work: Work, seconds: Numbers, column: Numbers, others: list[Numbers]) -> float:
     """Of the square of `column`, relative to the seconds, what no sum of base, tokens and `others` gives."""
     rest = np.column_stack([np.ones(len(seconds)), work["tokens"], *others]) / seconds[:, None]
     rest = rest / np.maximum(np.linalg.norm(rest, axis=0), 1e-300)

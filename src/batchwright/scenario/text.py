@@ -39,10 +39,10 @@ def moved(scenario: Scenario, folder: Path) -> Scenario:
     def seen(path: str) -> str:
         return os.path.relpath(path, folder) if os.path.isfile(path) else path
 
-    model = None if scenario.model is None else seen(scenario.model)
+    model, profile = (None if path is None else seen(path) for path in (scenario.model, scenario.profile))
     files = [seen(file) for file in scenario.policy_file]
     return msgspec.structs.replace(
-        scenario, workload=seen(scenario.workload), model=model, policy_file=files
+        scenario, workload=seen(scenario.workload), model=model, profile=profile, policy_file=files
     )
 
 
@@ -87,7 +87,7 @@ def _beside(keys: dict[str, Any], folder: Path) -> dict[str, Any]:
         return os.path.normpath(folder / str(path)) if is_path else path
 
     files = keys.get("policy_file")
-    moved: dict[str, Any] = {key: found(keys[key]) for key in ("workload", "model") if key in keys}
+    moved: dict[str, Any] = {key: found(keys[key]) for key in ("workload", "model", "profile") if key in keys}
     if isinstance(files, list):
         moved["policy_file"] = [found(file) for file in files]
     return keys | moved
