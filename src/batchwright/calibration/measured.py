@@ -119,7 +119,10 @@ def _work(found: Imported) -> tuple[dict[str, Numbers], list[str]]:
                 f"{found.file}: context_tokens is worked out from the KV blocks in use, with the last block "
                 "of each request half full"
             )
-    work: dict[str, Numbers] = {name: np.asarray(columns[name], np.float64) for name in WORK if name in columns}
+    work: dict[str, Numbers] = {}
+    for name in WORK:
+        if name in columns:
+            work[name] = np.asarray(columns[name], np.float64)
     decoded = columns.get("decode_tokens", columns["num_decodes"])
     work["tokens"] = work["prefill_tokens"] + decoded + work.get("padded_rows", 0.0)
     return work, notes

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA_VERSION: Final = 1
+LEAST: Final = 1e-15  # seconds; what is shorter is rounding
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
 
 
@@ -84,7 +85,7 @@ def _coefficients(fit: StepFit) -> Table:
     table.add_column("seconds of a step")
     for title in ("value", "standard error"):
         table.add_column(title, justify="right")
-    table.add_column("per")
+    table.add_column("per", no_wrap=True)
     for one in fit.coefficients:
         table.add_row(one.name, _tiny(one.value), _tiny(one.error), one.per)
     return table
@@ -112,7 +113,7 @@ def _row(one: Class) -> tuple[str, ...]:
 
 def _tiny(value: float) -> str:
     """`4.45 ms`, `9.26 ns`."""
-    if value == 0:
+    if value < LEAST:
         return "0"
     size, unit = next((pair for pair in _UNITS if abs(value) >= pair[0]), _UNITS[-1])
     return f"{three(value / size)} {unit}"

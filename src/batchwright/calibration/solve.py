@@ -29,13 +29,9 @@ def robust_fit(columns: Numbers, seconds: Numbers) -> Numbers:
 
 
 def _least(columns: Numbers, values: Numbers) -> Numbers:
-    """Columns are scaled alike, so that the solver's tolerances fit all of them.
-
-    A triangle as wide as the columns has the same least squares as all the steps, and is small.
-    """
+    """Columns are scaled alike, so that the solver's tolerances fit all of them."""
     from scipy.optimize import nnls
 
     scale = np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
-    triangle: Numbers = np.linalg.qr(np.column_stack([columns / scale, values]), mode="r")
-    found: Numbers = nnls(triangle[:, :-1], triangle[:, -1], maxiter=100 * len(scale))[0] / scale
+    found: Numbers = nnls(columns / scale, values, maxiter=100 * len(scale))[0] / scale
     return found

@@ -27,8 +27,9 @@ Range = Mapping[str, tuple[float, float]]
 
 
 def beyond(steps: Mapping[str, Numbers], fitted: Range) -> str:
-    """What of `steps`, the columns of a run, lies outside `fitted`; empty if nothing does."""
-    return listed(list(_parts(with_tokens(steps), fitted)))
+    """What share of `steps`, the columns of a run, lies outside `fitted`; empty if none does."""
+    parts = listed(list(_parts(with_tokens(steps), fitted)))
+    return f"of its steps, {parts}" if parts else ""
 
 
 def with_tokens(steps: Mapping[str, Numbers]) -> dict[str, Numbers]:
@@ -44,9 +45,7 @@ def _parts(steps: Mapping[str, Numbers], fitted: Range) -> Iterator[str]:
         values, (least, greatest) = steps[feature][is_work], fitted[feature]
         for outside, than, bound in ((values > greatest, "more", greatest), (values < least, "fewer", least)):
             if outside.any():
-                which = "greatest" if than == "more" else "least"
-                than = f"{than} than {count(bound)} {words}, the {which} measured"
-                yield f"{_share(outside)} of its steps have {than}"
+                yield f"{_share(outside)} have {than} than {count(bound)} {words}"
 
 
 def _share(outside: Numbers) -> str:

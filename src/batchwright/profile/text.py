@@ -72,7 +72,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; batchwright fit -o {path} makes one") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a file that batchwright fit -o wrote") from None
+        raise InputError(f"{path}: cannot be read ({error}); give a file that fit -o wrote") from None
     found = parse(text, str(path))
     if not isinstance(found, dict) or "schema_version" not in found or "cost" not in found:
         raise InputError(f"{path}: is no profile; give a file that batchwright fit -o wrote")

@@ -71,7 +71,7 @@ class Prepared:
             return []
         fitted = self.profile.range
         found = {name: beyond(run.made_steps(), fitted) for name, run in runs.items()}
-        left = "leaves what the profile was measured on"
+        left = "goes beyond the steps that its profile was fitted to"
         return [f"{name} {left}: {text}" for name, text in found.items() if text]
 
     def resolved(self) -> Scenario:
