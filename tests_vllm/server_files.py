@@ -3,7 +3,7 @@
     python -m tests_vllm.server_files FOLDER
 
 writes server.log (start-up lines, iteration details, the state every second), steps.csv (our stat
-logger) and metrics.txt (scrapes of /metrics, two seconds apart, one after the other).  The model is a
+logger) and metrics.txt (scrapes of /metrics, one after the other, each under its time).  The model is a
 tiny Llama with random weights on one thread; its KV cache is too small for the load, so that it preempts.
 """
 
@@ -27,7 +27,7 @@ from tests_vllm.engine_run import MODEL, SETTINGS
 
 REQUESTS: Final = 24
 GAP: Final = 0.08  # seconds between two of them
-SCRAPE: Final = 1.0
+SCRAPE: Final = 0.4
 BLOCKS: Final = 14  # of 32 tokens, the null block included
 COMMAND: Final = (
     "-m vllm.entrypoints.openai.api_server --host 127.0.0.1 --served-model-name tiny --load-format dummy "
@@ -84,7 +84,7 @@ def _load(address: str, metrics: Path) -> None:
             time.sleep(SCRAPE)
         for answer in answers:
             answer.result()
-        time.sleep(2 * SCRAPE)
+        time.sleep(2.0)
         out.write(_scrape(address))
 
 
@@ -102,9 +102,10 @@ def _complete(address: str, number: int) -> None:
 
 
 def _scrape(address: str) -> bytes:
+    now = time.time()
     with urlopen(f"{address}/metrics", timeout=60) as answer:
         text: bytes = answer.read()
-    return text
+    return f"{now:.3f}\n".encode() + text
 
 
 if __name__ == "__main__":
