@@ -16,11 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from batchwright.columns_file import read_columns
 from batchwright.errors import InputError
 from batchwright.imported import Imported, read
 from batchwright.metrics import Numbers
-from batchwright.run_folder import SUMMARY, RunFolder
 
 WORK: Final = ("prefill_tokens", "num_chunks", "num_decodes", "padded_rows", "context_tokens", "past_tokens",
                "prefill_attention")  # fmt: skip
@@ -51,37 +49,14 @@ class Steps:
         return len(self.seconds)
 
 
-def read_steps(paths: Sequence[Path], policy: str | None = None) -> Steps:
-    """The steps of run folders and of files that `import` reads, together.
+def read_steps(paths: Sequence[Path], run: str | None = None) -> Steps:
+    """The steps of all files, of any form that `import` reads, together.
 
-    `policy`: of run folders, this one alone.  Raises InputError on a file without steps.
+    `run`: which one, of files that hold several.  Raises InputError on a file without steps.
     """
     if not paths:
         raise InputError("no file is given; give a run folder, or a log of steps")
-    return together([_read(path, policy) for path in paths])
-
-
-def _read(path: Path, policy: str | None) -> Steps:
-    if (path / SUMMARY).is_file():
-        return _run_folder(path, policy)
-    return steps_of(read(path))
-
-
-def _run_folder(path: Path, policy: str | None) -> Steps:
-    """The steps of a run, simulated or live."""
-    folder = RunFolder.open(path)
-    columns = read_columns(path / "steps")
-    known = sorted(set(columns["policy"].tolist()))
-    if policy is not None:
-        if policy not in known:
-            raise InputError(f"{path}: has no policy {policy!r}; known: {', '.join(known)}")
-        is_chosen = columns["policy"] == policy
-        columns = {name: values[is_chosen] for name, values in columns.items()}
-    numbers = {name: values for name, values in columns.items() if name != "policy"}
-    blocks = folder.config.get("num_gpu_blocks_override")
-    about = {"num_gpu_blocks": blocks} if isinstance(blocks, int) else {}
-    form = f"run folder, {policy or ', '.join(known)}"
-    return steps_of(Imported(file=str(path), form=form, about=about, steps=numbers))
+    return together([steps_of(read(path, run)) for path in paths])
 
 
 def steps_of(found: Imported) -> Steps:

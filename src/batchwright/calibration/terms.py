@@ -21,11 +21,11 @@ OWN: Final = 1e-3  # of the square of a column
 FEWEST: Final = 10  # steps of a piece of the line along tokens
 NOTHING: Final = 1e-9  # seconds of a step without work, where a fit finds none
 UNITS: Final = {  # what one of it is
-    "chunk": "request with prompt tokens",
+    "chunk": "chunk of a prompt",
     "decode": "row that decodes",
-    "context": "KV token that decodes read",
-    "past": "KV token that chunks start from",
-    "prefill_attention": "pair of a prompt token and one that it attends to",
+    "context": "KV token of decodes",
+    "past": "KV token behind chunks",
+    "prefill_attention": "pair of tokens in prefill",
 }
 ATTENTION: Final = ("context", "past", "prefill_attention")
 _COLUMNS: Final = {

@@ -245,7 +245,7 @@ def fit(
         Path | None, Option("-o", "--output", help="profile (.yaml) to write, for --profile")
     ] = None,
     name: Annotated[str | None, Option(help="of the profile; default: that of its file")] = None,
-    policy: Annotated[str | None, Option(help="of a run folder, the steps of this one alone")] = None,
+    run: Annotated[str | None, Option(help="which one, where a file holds several")] = None,
     attention: Annotated[
         bool, Option(help="fit what attention takes, too: KV tokens read, and pairs of a prompt")
     ] = True,
@@ -257,7 +257,7 @@ def fit(
 
     fit(
         files,
-        Settings(output=output, name=name, policy=policy, attention=attention, force=force, as_json=json),
+        Settings(output=output, name=name, run=run, attention=attention, force=force, as_json=json),
     )
 
 

@@ -21,7 +21,7 @@ class Settings:
 
     output: Path | None
     name: str | None
-    policy: str | None
+    run: str | None
     attention: bool
     force: bool
     as_json: bool
@@ -31,7 +31,7 @@ def fit(paths: list[Path], settings: Settings) -> None:
     """Fit, print, and write a profile if one is asked for.  Raises InputError."""
     if settings.output is not None:
         check_free(settings.output, settings.force)
-    steps = read_steps(paths, settings.policy)
+    steps = read_steps(paths, settings.run)
     with stages() as report:
         found = fit_steps(steps, settings.attention, lambda share: report("fit", share))
     profile = profile_of(found, settings.name or _name(paths, settings.output))

@@ -15,12 +15,12 @@ from batchwright.metrics import Numbers
 
 WORDS: Final = {  # feature -> what a step has of it
     "tokens": "tokens",
-    "num_chunks": "requests with prompt tokens",
+    "num_chunks": "chunks of prompts",
     "num_decodes": "requests that decode",
     "padded_rows": "padded rows",
     "context_tokens": "KV tokens that decodes read",
-    "past_tokens": "KV tokens that chunks start from",
-    "prefill_attention": "pairs of a prompt token and one that it attends to",
+    "past_tokens": "KV tokens behind chunks",
+    "prefill_attention": "pairs of tokens in prefill",
 }
 LEAST_SHARE: Final = 0.0005  # of the steps; less is written so
 Range = Mapping[str, tuple[float, float]]

@@ -25,6 +25,7 @@ from batchwright.profile import read as read_profile
 from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
 from batchwright.run import Run
 from batchwright.scenario.keys import Scenario, is_given
+from batchwright.scenario.like import like_notes
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
 from batchwright.scenario.split import SPLITS, split_of
@@ -125,7 +126,14 @@ def prepare(scenario: Scenario) -> Prepared:
         flags=flags,
         policies=policies,
         sources=sources,
-        notes=[*load.notes, *cost_notes, *limits_of_profile, *limit_notes, *split.notes(limits)],
+        notes=[
+            *load.notes,
+            *like_notes(scenario),
+            *cost_notes,
+            *limits_of_profile,
+            *limit_notes,
+            *split.notes(limits),
+        ],
         profile=profile,
     )
 

@@ -30,6 +30,10 @@ def read(source: str, flags: Mapping[str, Any] | None = None, sets: Iterable[str
     for item in sets:
         key, value = _assignment(item)
         keys[key] = value
+    if keys.get("like") is not None:
+        from batchwright.scenario.like import with_like
+
+        keys = with_like(keys)
     return _scenario(keys, source if is_file else "")
 
 
