@@ -30,6 +30,7 @@ from batchwright.metrics import Numbers
 FEWEST: Final = 60  # steps of a fit
 KINKS: Final = (0, 4, 2)  # powers of these
 TIE: Final = 0.02  # of the least held-out error
+ROUNDING: Final = 1e-6  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,8 @@ def _chosen(steps: Steps, names: tuple[str, ...], tell: Tell) -> tuple[Terms, He
             part = partial(_part, tell, i)
             tried[terms] = held_out(terms.columns(steps.work), steps.seconds, robust_fit, part)
     mean = {terms: errors(out.seconds, steps.seconds).mean for terms, out in tried.items()}
-    return next((t, tried[t]) for t in tried if mean[t] <= (1 + TIE) * min(mean.values()))
+    most = (1 + TIE) * min(mean.values()) + ROUNDING
+    return next((terms, out) for terms, out in tried.items() if mean[terms] <= most)
 
 
 def _part(tell: Tell, part: int, share: float) -> None:
