@@ -63,7 +63,7 @@ LAYERS: dict[str, set[str]] = {
     "host_link": LEAF | {"cost", "link"},
     "cost_text": LEAF | {"hardware", "cost", "expressions"},
     "checkpoint": LEAF,
-    "settled": LEAF | {"limits", "cost", "workload"},
+    "settled": LEAF | {"limits", "cost", "workload", "hardware"},
     "history": BASE | {"request", "log"},
     "drafted": LEAF | {"cost", "drafts", "speculation"},
     "driver": STATE | {"batch", "swapping", "contract", "cost", "drafted", "host_link"},
