@@ -69,7 +69,6 @@ def test_a_bench_folder_gives_its_requests_by_its_own_times_in_order_of_arrival(
 def test_a_bench_folder_tells_its_server_in_our_words(tmp_path: Path) -> None:
     found = bench(tmp_path / "run")
     assert found.about == {
-        "engine"
         "engine": "vllm", "engine_version": "0.19.0", "gpu": "NVIDIA GeForce RTX 4090", "model": "a/b",
         "tp": 2,
         "max_num_seqs": 4, "max_num_batched_tokens": 2048, "async_scheduling": True, "num_gpu_blocks": 2588,

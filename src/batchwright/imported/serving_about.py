@@ -7,7 +7,6 @@ from typing import Any, Final
 
 Value = str | int | float | bool
 _ARGUMENTS: Final = {
-    "model"
     "model": "model", "tensor_parallel_size": "tp", "pipeline_parallel_size": "pp",
     "data_parallel_size": "dp",
     "enable_expert_parallel": "enable_expert_parallel", "max_num_seqs": "max_num_seqs",
