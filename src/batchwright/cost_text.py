@@ -36,6 +36,9 @@ _KINDS: Final = {  # "a number" for all others
     "pp": "a whole number",
     "dp": "a whole number",
     "ep": "True or False",
+    "dtype": "a quoted name",
+    "quantization": "a quoted name",
+    "kv_cache_dtype": "a quoted name",
     "cost": "a cost model",
 }
 _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
@@ -43,7 +46,7 @@ _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
     "linear": ("base", "prefill", "decode", "context", "prefill_attention"),
     "roofline": (
         "gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds", "pp", "dp", "ep", "router_skew",
-        "context_cv",
+        "context_cv", "dtype", "quantization", "kv_cache_dtype",
     ),
     "hosted": ("cost", "base", "per_running"),
 }  # fmt: skip

@@ -21,6 +21,11 @@ Engine = Annotated[
 Use = Annotated[
     str, Option(help="server, or llm: the LLM class has other default limits", rich_help_panel=SERVER)
 ]
+Dtype = Annotated[str, Option(help="auto, bfloat16, float16 or float32", rich_help_panel=SERVER)]
+Quantization = Annotated[
+    str | None, Option(help="of weights: fp8, awq, gptq, w8a8, mxfp4...", rich_help_panel=SERVER)
+]
+KvDtype = Annotated[str, Option(help="auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2", rich_help_panel=SERVER)]
 Tp = Annotated[
     int, Option("--tp", "--tensor-parallel-size", help="GPUs that share the model", rich_help_panel=SERVER)
 ]
@@ -54,6 +59,9 @@ def kv(
     model: Model = "llama-3.1-8b",
     engine: Engine = None,
     use: Use = "server",
+    dtype: Dtype = "auto",
+    quantization: Quantization = None,
+    kv_cache_dtype: KvDtype = "auto",
     tp: Tp = 1,
     pp: Pp = 1,
     dp: Dp = 1,
@@ -82,6 +90,9 @@ def kv(
         model=model,
         engine=engine,
         use=use,
+        dtype=dtype,
+        quantization=quantization,
+        kv_cache_dtype=kv_cache_dtype,
         tp=tp,
         pp=pp,
         dp=dp,

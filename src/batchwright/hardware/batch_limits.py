@@ -18,7 +18,7 @@ from typing import Final
 
 from batchwright.errors import InputError, nearest
 from batchwright.hardware.engine import Engine
-from batchwright.hardware.gpus import GIB, Gpu
+from batchwright.hardware.gpu import GIB, Gpu
 
 USES: Final = ("server", "llm")
 LARGE: Final = 70 * GIB
@@ -56,7 +56,7 @@ def _of_v0(engine: Engine, max_model_len: int) -> BatchLimits:
 
 
 def _of_v1(engine: Engine, gpu: Gpu, is_server: bool, ranks: int) -> tuple[int, int]:
-    if getattr(gpu, "is_cpu", False):
+    if gpu.is_cpu:
         return (128 * ranks, 2048 * ranks) if is_server else (256 * ranks, 4096 * ranks)
     if gpu.memory_bytes >= HUGE and engine.release >= (0, 28):
         return 1024, 16384

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from batchwright.errors import LimitError
 from batchwright.hardware.engine import Engine
-from batchwright.hardware.gpus import GIB, Gpu
+from batchwright.hardware.gpu import GIB, Gpu
 from batchwright.hardware.memory import Memory, Serving, memory
-from batchwright.hardware.models import Model
+from batchwright.hardware.model import Model
 from batchwright.hardware.split import Split, splits, weight_bytes
 
 

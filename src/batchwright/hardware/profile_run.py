@@ -1,9 +1,10 @@
 """What the profile run of vLLM takes: one forward pass of the largest step, then its sampling.
 
-    forward     tokens x 16 bits x max(attention, feed-forward)
+    forward     tokens x bytes of dtype x max(attention, feed-forward)
         attention      3 hidden + (2 heads + 2 kv_heads) head_dim / tp
         feed-forward   3 hidden + 3 intermediate / tp       residual, input and output; gate and up, product
         experts        3 hidden + active (max(2 inner / tp, hidden) + inner / tp), and the shared expert
+        latent         3 hidden + heads (2 head_dim + nope_dim + value_dim) / tp + the latent vector
     sampling    rows x vocabulary x bytes of one logit, beside the hidden states of all tokens
 
 The forward pass is over when sampling starts, so the greater of the two counts.  Rows are the requests
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from batchwright.hardware.engine import Engine
-from batchwright.hardware.models import Model
+from batchwright.hardware.model import Model
 
 SORTED: Final = 38  # bytes per logit
 SAMPLED: Final = 14
@@ -46,18 +47,21 @@ class ProfileRun:
 def profile_run(engine: Engine, model: Model, tp: int, tokens: int, seqs: int) -> ProfileRun:
     """Of `tokens` tokens and `seqs` requests in one step."""
     rows = min(seqs, tokens)
-    kept = tokens * model.hidden * 2
+    kept = tokens * model.hidden * model.dtype_bytes
     return ProfileRun(tokens * token_bytes(model, tp), kept + rows_bytes(engine, model, rows))
 
 
 def token_bytes(model: Model, tp: int) -> int:
     """Bytes of one token in the widest layer."""
     widest = max(_attention(model, tp), _dense(model, tp), _experts(model, tp))
-    return 2 * (3 * model.hidden + widest)
+    return model.dtype_bytes * (3 * model.hidden + widest)
 
 
 def _attention(model: Model, tp: int) -> int:
     queries = model.heads * model.head_dim // tp
+    if model.latent is not None:
+        made = model.heads * (model.latent.nope_dim + model.latent.value_dim) // tp
+        return 2 * queries + made + model.latent.width
     return 2 * queries + 2 * max(model.kv_heads // tp, 1) * model.head_dim
 
 

@@ -26,6 +26,9 @@ class Asked:
     gpu: str
     model: str
     engine: str | None = None
+    dtype: str = "auto"
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
     tp: int = 1
     pp: int = 1
     dp: int = 1

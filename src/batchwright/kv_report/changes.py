@@ -8,7 +8,7 @@ from typing import Any
 
 from batchwright.errors import BatchwrightError
 from batchwright.hardware.batch_limits import UNCHUNKED
-from batchwright.hardware.gpus import GIB
+from batchwright.hardware.gpu import GIB
 from batchwright.kv_report.asked import Asked
 from batchwright.kv_report.plan import Plan, plan
 
@@ -54,6 +54,7 @@ def _asked(made: Plan) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         yield from _of_memory(made)
         yield from _of_steps(made)
     yield from _of_length(made)
+    yield from _of_precision(made)
     yield from _of_split(made)
 
 
@@ -87,6 +88,14 @@ def _of_length(made: Plan) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         yield "max-model-len", str(longest), str(longest // 2), {"max_model_len": longest // 2}
     if not made.engine.is_v1 and longest <= UNCHUNKED < made.model.max_position_embeddings:
         yield "max-model-len", str(longest), str(UNCHUNKED + 1), {"max_model_len": UNCHUNKED + 1}
+
+
+def _of_precision(made: Plan) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    model = made.model
+    if model.kv_element_bytes > 1:
+        yield "kv-cache-dtype", made.asked.kv_cache_dtype, "fp8", {"kv_cache_dtype": "fp8"}
+    if model.quantization is None:
+        yield "quantization", "none", "fp8", {"quantization": "fp8"}
 
 
 def _of_split(made: Plan) -> Iterator[tuple[str, str, str, dict[str, Any]]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Final
 
 from batchwright.errors import LimitError
 from batchwright.hardware import (
@@ -20,12 +21,16 @@ from batchwright.hardware import (
     find_engine,
     find_gpu,
     find_model,
+    kv_bytes,
     memory,
+    served,
 )
 from batchwright.hardware.batch_limits import UNCHUNKED
 from batchwright.hardware.blocks import why_not
 from batchwright.hardware.split import Split
 from batchwright.kv_report.asked import AUTO, DEFAULT_LENGTHS, Asked
+
+WINDOWS: Final = (0, 10)  # since then vLLM frees what is outside of a layer's window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +62,8 @@ class Plan:
         return self.blocks * self.memory.block_size
 
     @property
-    def needed_blocks(self) -> int:
-        """Of one sequence of `max_model_len`."""
-        return ceil(self.max_model_len / self.memory.block_size)
-
-    @property
     def starts(self) -> bool:
-        return self.needed_blocks <= self.blocks
+        return self.concurrency(self.max_model_len) >= 1
 
     @property
     def num_gpus(self) -> int:
@@ -79,12 +79,22 @@ class Plan:
 
     def concurrency(self, length: int) -> float:
         """Requests of so many tokens that fit at once, as vLLM prints its maximum concurrency."""
-        return self.blocks / ceil(length / self.memory.block_size)
+        size = self.memory.block_size
+        padded = ceil(length / size) * size
+        return self.tokens * self.memory.per_token / self._bytes(padded)
+
+    def _bytes(self, tokens: int) -> int:
+        """That one request needs; from 0.10 on a layer with a window keeps only that."""
+        if self.engine.release < WINDOWS:
+            return tokens * self.memory.per_token
+        return kv_bytes(self.model, tokens, self.split.tp, self.split.pp)
 
 
 def plan(asked: Asked) -> Plan:
     """Raises InputError on an unknown name, LimitError if the model cannot be split or does not fit."""
-    engine, gpu, model = find_engine(asked.engine), find_gpu(asked.gpu), find_model(asked.model)
+    engine, gpu = find_engine(asked.engine), find_gpu(asked.gpu)
+    precision = asked.dtype, asked.quantization, asked.kv_cache_dtype
+    model = served(find_model(asked.model), gpu, *precision)
     split = Split(asked.tp, asked.pp, asked.dp, asked.enable_expert_parallel)
     longest = _longest(asked, model, engine)
     limits = _limits(asked, engine, gpu, longest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from batchwright.figures import count
-from batchwright.hardware.gpus import GIB
+from batchwright.hardware.gpu import GIB
 from batchwright.kv_report.plan import Plan
 
 TINY: Final = 0.2  # of what the engine may use
@@ -35,9 +35,8 @@ def is_fiction(made: Plan) -> bool:
 
 def _start(made: Plan) -> str:
     return (
-        f"does not start: one sequence of max_model_len {made.max_model_len} needs "
-        f"{count(made.needed_blocks)} KV blocks, but {count(made.blocks)} are there "
-        f"({count(made.tokens)} tokens)"
+        f"does not start: {count(made.num_gpu_blocks)} KV blocks ({count(made.tokens)} tokens) hold "
+        f"{made.concurrency(made.max_model_len):.2f} sequences of max_model_len {made.max_model_len}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from batchwright.figures import count, three
 from batchwright.hardware import ProfileRun
 from batchwright.hardware.batch_limits import UNCHUNKED
-from batchwright.hardware.gpus import GIB
+from batchwright.hardware.gpu import GIB
 from batchwright.kv_report.advice import advice
 from batchwright.kv_report.changes import Change
 from batchwright.kv_report.plan import Plan

@@ -24,6 +24,7 @@ from batchwright.replications import check_loads, check_repeat, loads_of_all_len
 from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
+from batchwright.scenario.precision import PRECISION, in_words
 from batchwright.scenario.split import SPLITS, split_of
 from batchwright.settled import (
     allowed_model_len,
@@ -175,7 +176,7 @@ def _with_memory(policy: Any, scenario: Scenario) -> Any:
 def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     """The cost model, its name, and what was chosen for the user."""
     if scenario.cost is not None:
-        names = ("gpu", "model", *SPLITS, "gpu_memory_utilization")
+        names = ("gpu", "model", *SPLITS, *PRECISION, "gpu_memory_utilization")
         given = [f"--{name.replace('_', '-')}" for name in names if is_given(scenario, name)]
         if given:
             raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
@@ -185,9 +186,20 @@ def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     split = split_of(scenario)
     flags = (("--gpu", scenario.gpu), ("--model", scenario.model), ("--tp", scenario.tp))
     defaults = ", ".join(flag for flag, value in flags if value is None)
-    name = f"roofline of {model} on {split.num_gpus} x {gpu}{split}"
+    name = f"roofline of {model} on {split.num_gpus} x {gpu}{split}{in_words(scenario)}"
     said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
-    one = Hosted(Roofline(gpu, model, split.tp, pp=split.pp, dp=split.dp, ep=split.ep))
+    device = Roofline(
+        gpu,
+        model,
+        split.tp,
+        pp=split.pp,
+        dp=split.dp,
+        ep=split.ep,
+        dtype=scenario.dtype or "auto",
+        quantization=scenario.quantization,
+        kv_cache_dtype=scenario.kv_cache_dtype or "auto",
+    )
+    one = Hosted(device)
     # Every rank has a host of its own, which schedules each micro-batch.
     cost = Hosted(one.cost, one.base * split.pp, one.per_running / split.dp)
     base, each = cost.base * 1e6, cost.per_running * 1e6
