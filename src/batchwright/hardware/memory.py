@@ -36,6 +36,7 @@ class Serving:
     gpu_memory_utilization  None: the default of the version
     kv_cache_memory_bytes   None: what is left of the memory
     enforce_eager           no CUDA graphs
+    is_chunked              may a prompt take several steps?
 
     Raises InputError on an unknown version, LimitError on a value that cannot be.
     """
@@ -46,6 +47,7 @@ class Serving:
     block_size: int = 16
     max_num_batched_tokens: int = 2048
     max_num_seqs: int = 256
+    is_chunked: bool = True
     enforce_eager: bool = False
     kv_cache_memory_bytes: int | None = None
     version: Engine = field(init=False)
@@ -110,16 +112,15 @@ def memory(gpu: Gpu, model: Model, serving: Serving) -> Memory:
     """Raises LimitError if the model cannot be split so."""
     split, engine = serving.split, serving.version
     check_split(model, *split)
-    tokens, seqs = serving.max_num_batched_tokens, serving.max_num_seqs
     has_graphs = engine.subtracts_graphs and not serving.enforce_eager and not gpu.is_cpu
     found = Memory(
         usable=ceil(gpu.memory_bytes * serving.share),
         weights=weight_bytes(model, *split),
         rotary=_rotary(model),
-        run=ProfileRun(0, 0) if gpu.is_cpu else profile_run(engine, model, split.tp, tokens, seqs),
+        run=ProfileRun(0, 0) if gpu.is_cpu else _profile_run(model, serving),
         runtime=engine.runtime_bytes,
         communication=_communication(gpu, split),
-        graphs=graph_bytes(seqs) if has_graphs else 0,
+        graphs=graph_bytes(serving.max_num_seqs) if has_graphs else 0,
         available=0,
         per_token=kv_bytes_per_token(model, split.tp, split.pp),
         block_size=serving.block_size,
@@ -128,6 +129,11 @@ def memory(gpu: Gpu, model: Model, serving: Serving) -> Memory:
     left = found.usable - found.weights - found.engine_bytes
     given = serving.kv_cache_memory_bytes
     return replace(found, available=left if given is None else given)
+
+
+def _profile_run(model: Model, serving: Serving) -> ProfileRun:
+    tokens, seqs = serving.max_num_batched_tokens, serving.max_num_seqs
+    return profile_run(serving.version, model, serving.split.tp, tokens, seqs, serving.is_chunked)
 
 
 def _rotary(model: Model) -> int:

@@ -160,6 +160,7 @@ def _serving(asked: Asked, engine: Engine, split: Split, limits: BatchLimits) ->
         block_size=asked.block_size,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_num_seqs=limits.max_num_seqs,
+        is_chunked=limits.is_chunked,
         enforce_eager=asked.enforce_eager,
         kv_cache_memory_bytes=asked.kv_cache_memory_bytes,
     )
