@@ -6,6 +6,7 @@ from math import floor
 
 from batchwright.figures import count
 from batchwright.kv_report.changes import Change
+from batchwright.kv_report.lengths import longest_start
 from batchwright.kv_report.plan import Plan
 from batchwright.kv_report.verdict import is_fiction, is_tiny
 
@@ -28,7 +29,7 @@ def advice(made: Plan, others: list[Change]) -> list[str]:
             "requests of a half and of a quarter of max_model_len fit"
         )
     if not made.starts:
-        said.append(f"--max-model-len {made.tokens}: the longest that these blocks hold")
+        said.append(f"--max-model-len {longest_start(made)}: the longest, below this, that starts")
     return said
 
 

@@ -19,6 +19,25 @@ def by_length(made: Plan) -> list[tuple[int, int]]:
     return [(length, _blocks(made, length)) for length in tried if length <= longest]
 
 
+def longest_start(made: Plan) -> int:
+    """The greatest `max_model_len` that starts, below one that does not; 0: none does."""
+    starts, fails = 0, made.max_model_len
+    while fails - starts > 1:
+        middle = (starts + fails) // 2
+        if _starts(made, middle):
+            starts = middle
+        else:
+            fails = middle
+    return starts
+
+
+def _starts(made: Plan, length: int) -> bool:
+    try:
+        return plan(replace(made.asked, max_model_len=length)).starts
+    except LimitError:
+        return False
+
+
 def _blocks(made: Plan, length: int) -> int:
     try:
         return plan(replace(made.asked, max_model_len=length)).num_gpu_blocks

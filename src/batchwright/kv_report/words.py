@@ -8,6 +8,7 @@ from batchwright.hardware.batch_limits import UNCHUNKED
 from batchwright.hardware.gpu import GIB
 from batchwright.kv_report.advice import advice
 from batchwright.kv_report.changes import Change
+from batchwright.kv_report.lengths import by_length
 from batchwright.kv_report.plan import Plan
 from batchwright.kv_report.verdict import verdict
 from batchwright.plain_table import plain_table, table_text
@@ -108,14 +109,23 @@ def notes(made: Plan) -> list[str]:
     found = []
     if made.split.dp > 1:
         found.append(f"each of the {made.split.dp} data-parallel ranks has so many blocks and requests")
+    if made.model.window_layers:
+        found.append(_windows(made))
     if not made.engine.is_v1 and made.asked.enable_chunked_prefill is None:
         found.append(_not_monotonic(made))
     return found
 
 
-def _not_monotonic(made: Plan) -> str:
-    from batchwright.kv_report.lengths import by_length
+def _windows(made: Plan) -> str:
+    model = made.model
+    return (
+        f"{model.window_layers} of {model.layers} layers need only the last {model.window} tokens of a "
+        "request, which is counted in what fits at once; blocks are counted as if all layers shared them, "
+        "but vLLM pools them by kind, and prints other numbers"
+    )
 
+
+def _not_monotonic(made: Plan) -> str:
     tried = ", ".join(f"{length}: {count(blocks)}" for length, blocks in by_length(made))
     return (
         f"the KV cache does not shrink steadily with max_model_len: up to {UNCHUNKED} tokens a prompt is one "
