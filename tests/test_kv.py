@@ -448,7 +448,8 @@ def test_the_version_that_all_policies_name_counts_the_blocks() -> None:
 
 
 def test_a_python_comparison_counts_by_the_version_as_well() -> None:
-    cost, load = bw.Roofline("L4", "llama-3.1-8b"), bw.Workload.from_lengths([100] * 5, [20] * 5)
+    cost = bw.Roofline("L4", "llama-3.1-8b")
+    load = bw.Workload.from_columns([0, 1, 2], [100, 10, 50], [5, 90, 60])
     runs = bw.compare(load, cost, policies={"old": "vllm@0.19"})
     assert runs["old"].limits.num_kv_blocks == cost.num_kv_blocks(engine="vllm@0.19")
 

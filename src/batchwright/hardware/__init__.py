@@ -6,7 +6,7 @@ from batchwright.hardware.config import find_model, read_model
 from batchwright.hardware.engine import Engine, find_engine
 from batchwright.hardware.gpu import Gpu
 from batchwright.hardware.gpus import GPUS, find_gpu
-from batchwright.hardware.kv_bytes import kv_bytes, kv_bytes_per_token, window_kv_bytes_per_token
+from batchwright.hardware.kv import kv_bytes, kv_bytes_per_token, window_kv_bytes_per_token
 from batchwright.hardware.memory import Memory, Serving, memory
 from batchwright.hardware.model import Latent, Model
 from batchwright.hardware.models import MODELS

@@ -19,7 +19,7 @@ from batchwright.errors import LimitError
 from batchwright.hardware.engine import Engine, find_engine
 from batchwright.hardware.gpu import Gpu
 from batchwright.hardware.graph_memory import graph_bytes
-from batchwright.hardware.kv_bytes import kv_bytes_per_token
+from batchwright.hardware.kv import kv_bytes_per_token
 from batchwright.hardware.model import Model
 from batchwright.hardware.profile_run import ProfileRun, profile_run
 from batchwright.hardware.split import Split, check_split, weight_bytes

@@ -16,7 +16,7 @@ from math import log2
 from typing import Final
 
 from batchwright.hardware.gpu import Gpu
-from batchwright.hardware.kv_bytes import kv_bytes_per_token
+from batchwright.hardware.kv import kv_bytes_per_token
 from batchwright.hardware.model import Model
 
 # Real kernels reach about 0.4 to 0.7 of the peak FLOP/s in prefill and 0.6 to 0.85 of the bandwidth
