@@ -274,6 +274,41 @@ def runs_diff(
 
 
 @app.command()
+def validate(
+    run: Annotated[Path, Argument(help="run folder, of compare -o")],
+    *,
+    against: Annotated[Path, Option(help="what was measured: a file that import reads, or a folder of it")],
+    benchmark: Annotated[
+        str | None, Option(help="which one, if the measured file holds several")
+    ] = None,
+    policy: Annotated[str | None, Option(help="of the run, if it has several")] = None,
+    skip: Annotated[int, Option(help="leave out the first N requests by arrival, on both sides")] = 0,
+    bound: Annotated[
+        list[str] | None, Option(help="exit 3 if an error is greater, as e2e.mean=5%; may be repeated")
+    ] = None,
+    plot: Annotated[Path | None, Option(help="draw it to this file, .svg or .png")] = None,
+    force: Annotated[bool, Option("--force", help="replace a picture that is there")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/json.md) instead of tables")] = False,
+) -> int:
+    """Predicted against measured: how far off, where, and where to look."""
+    from batchwright.cli.validate import Settings, validate
+
+    return validate(
+        run,
+        Settings(
+            against=against,
+            benchmark=benchmark,
+            policy=policy,
+            skip=skip,
+            bounds=bound or [],
+            plot=plot,
+            force=force,
+            as_json=json,
+        ),
+    )
+
+
+@app.command()
 def article(
     *,
     seeds: Annotated[int, Option(help="workloads to average over, at least 10")] = 200,

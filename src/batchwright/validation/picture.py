@@ -1,0 +1,133 @@
+"""The two sides as one picture, by matplotlib: levels over time, distributions, and request against request."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from batchwright.errors import InputError
+from batchwright.metrics import Numbers
+from batchwright.run.counts import Count
+from batchwright.validation.lines import TIMES, window
+from batchwright.validation.side import RUNNING, WAITING, Side
+from batchwright.validation.validation import Validation
+
+FORMATS: Final = (".svg", ".png")
+PREDICTED, MEASURED, NEUTRAL = "#0072b2", "#d55e00", "#808080"  # told apart by colour-blind eyes, too
+SIZE: Final = (12.0, 9.0)  # inches
+DOTS: Final = 110  # per inch
+
+
+def check_plot(file: Path) -> None:
+    """Raises InputError unless a picture can be drawn to a file of that name."""
+    if file.suffix.lower() not in FORMATS:
+        raise InputError(f"{file}: --plot writes {' or '.join(FORMATS)}; give a name that ends so")
+    if find_spec("matplotlib") is None:
+        raise InputError("--plot draws with matplotlib; install the extra: pip install 'batchwright[plot]'")
+
+
+def picture(found: Validation, suffix: str) -> bytes:
+    """The picture as a file of that ending.  The same numbers give the same bytes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    style = {"svg.hashsalt": "batchwright", "axes.spines.top": False, "axes.spines.right": False, "font.size": 9}
+    with matplotlib.rc_context(style):
+        whole = Figure(figsize=SIZE, layout="constrained")
+        axes = whole.subplots(3, 3)
+        _draw(found, axes)
+        whole.suptitle(f"{found.predicted.name}: predicted, and measured in {found.measured.name}")
+        return _bytes(whole, suffix.lower())
+
+
+def _bytes(whole: Any, suffix: str) -> bytes:
+    out = BytesIO()
+    metadata = {"Date": None} if suffix == ".svg" else {"Software": None}
+    whole.savefig(out, format=suffix[1:], dpi=DOTS, metadata=metadata)
+    return out.getvalue()
+
+
+def _draw(found: Validation, axes: Any) -> None:
+    _level(found, axes[0][0], RUNNING)
+    _level(found, axes[0][1], WAITING)
+    _differences(found, axes[0][2])
+    for column, name in enumerate(TIMES):
+        _shares(found, axes[1][column], name)
+        _points(found, axes[2][column], name)
+    handles, labels = axes[1][0].get_legend_handles_labels()
+    if handles:
+        axes[1][0].legend(handles, labels, frameon=False, loc="lower right")
+
+
+def _empty(axis: Any, why: str) -> None:
+    axis.set_axis_off()
+    axis.text(0.5, 0.5, why, ha="center", va="center", color=NEUTRAL, transform=axis.transAxes)
+
+
+def _level(found: Validation, axis: Any, name: str) -> None:
+    begin, end = window(found.predicted, found.measured, found.kept, name)
+    if not end > begin:
+        _empty(axis, f"{name}: not on both sides")
+        return
+    for side, colour in ((found.measured, MEASURED), (found.predicted, PREDICTED)):
+        axis.step(*_course(side.levels[name], begin, end), where="post", color=colour, linewidth=1.2)
+    axis.set(title=f"{name} requests", xlabel="seconds from the first arrival", ylim=(0, None))
+
+
+def _course(level: Count, begin: float, end: float) -> tuple[Numbers, Numbers]:
+    """Times and values of a level, with those at both ends."""
+    inside = (level.times > begin) & (level.times < end)
+    times: Numbers = np.concatenate(([begin], level.times[inside], [end]))
+    return times, level.at(times)
+
+
+def _sides(found: Validation) -> list[tuple[Side, Numbers, str, str]]:
+    return [
+        (found.measured, found.kept.measured, "measured", MEASURED),
+        (found.predicted, found.kept.predicted, "predicted", PREDICTED),
+    ]
+
+
+def _shares(found: Validation, axis: Any, name: str) -> None:
+    values = [side.column(name)[rows] for side, rows, _, _ in _sides(found)]
+    if any(np.isnan(each).all() for each in values):
+        _empty(axis, f"{TIMES[name]}: not on both sides")
+        return
+    for each, (_, _, label, colour) in zip(values, _sides(found), strict=True):
+        axis.ecdf(each[~np.isnan(each)], label=label, color=colour, linewidth=1.4)
+    axis.set(title=f"{TIMES[name]}, distribution", xlabel="seconds", xlim=(0, None), ylabel="share of requests")
+
+
+def _points(found: Validation, axis: Any, name: str) -> None:
+    a, b = found.predicted.column(name), found.measured.column(name)
+    if not found.kept.is_paired:
+        _empty(axis, "not the same requests: no pairs")
+        return
+    a, b = a[found.kept.predicted], b[found.kept.measured]
+    if np.isnan(a - b).all():
+        _empty(axis, f"{TIMES[name]}: not on both sides")
+        return
+    most = 1.05 * float(np.nanmax([a, b]))
+    axis.plot([0, most], [0, most], color=NEUTRAL, linewidth=0.8)
+    axis.scatter(b, a, s=7, color=PREDICTED, alpha=0.5, linewidths=0)
+    axis.set(title=f"{TIMES[name]} of each request", xlabel="measured, seconds", ylabel="predicted, seconds")
+    axis.set(xlim=(0, most), ylim=(0, most))
+
+
+def _differences(found: Validation, axis: Any) -> None:
+    """E2E predicted less measured by arrival: each request in pairs, and the mean of each part."""
+    if not found.parts:
+        _empty(axis, "arrivals are not known")
+        return
+    axis.axhline(0, color=NEUTRAL, linewidth=0.8)
+    if found.kept.is_paired:
+        apart = (found.predicted.column("e2e_s") - found.measured.column("e2e_s"))[found.kept.measured]
+        arrival = found.measured.column("arrival_s")[found.kept.measured]
+        axis.scatter(arrival, apart, s=7, color=PREDICTED, alpha=0.35, linewidths=0)
+    middles = [(part.begin + part.end) / 2 for part in found.parts]
+    axis.plot(middles, [part.e2e for part in found.parts], color="black", linewidth=1.2, marker="o", markersize=3)
+    axis.set(title="E2E, predicted - measured", xlabel="arrival, seconds", ylabel="seconds")
