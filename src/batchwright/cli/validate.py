@@ -13,7 +13,15 @@ from batchwright import imported
 from batchwright.cli.screen import screen
 from batchwright.files import check_free, write_whole
 from batchwright.run_folder import SUMMARY, RunFolder
-from batchwright.validation import Bound, Side, Validation, measured_side, paragraph, predicted_side, read_bounds
+from batchwright.validation import (
+    Bound,
+    Side,
+    Validation,
+    measured_side,
+    paragraph,
+    predicted_side,
+    read_bounds,
+)
 from batchwright.validation.charts import LEGEND, area_width, charts, drawn, styled
 from batchwright.validation.fitted import fitted_range
 from batchwright.validation.picture import check_plot, picture
@@ -73,7 +81,8 @@ def _measured(settings: Settings, predicted: Side) -> Side:
 
 def _of_run(folder: RunFolder, policy: str) -> Side:
     """The policy of the same name, else the only one."""
-    return predicted_side(folder, policy if policy in folder.summary["policies"] else None, str(folder.folder))
+    same = policy if policy in folder.summary["policies"] else None
+    return predicted_side(folder, same, str(folder.folder))
 
 
 def _print(found: Validation, bounds: Sequence[Bound], plot: Path | None) -> None:
@@ -89,8 +98,8 @@ def _print(found: Validation, bounds: Sequence[Bound], plot: Path | None) -> Non
         if part.row_count:
             console.print()
             console.print(part)
-    words = [*remarks(found), *_verdicts(found, bounds), "", paragraph(found)]
-    console.print("\n".join(fill(line, width, break_long_words=False, break_on_hyphens=False) for line in words))
+    for line in (*remarks(found), *_verdicts(found, bounds), "", paragraph(found)):
+        console.print(fill(line, width, break_long_words=False, break_on_hyphens=False))
     if plot is not None:
         console.print(f"{plot}: the same as a picture")
 

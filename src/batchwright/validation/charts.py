@@ -1,6 +1,7 @@
 """The two sides as charts of characters: `x` predicted, `o` measured, `#` both.
 
-Three kinds: a level over time, the share of requests below a time (cumulative distribution), and one request a point.
+Three kinds: a level over time, the share of requests below a time (cumulative distribution), and one
+request a point.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ GAP: Final = "   "  # between two charts in one row
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """`rows`, the first on top, of as many characters each; `ticks`: what stands left of the first and last row.
+    """`rows`, the first on top, of as many characters each.
 
-    `ends`: what stands below, left and right.
+    `ticks`: what stands left of the first and the last row; `ends`: below, left and right.
     """
 
     title: str

@@ -1,7 +1,7 @@
 """Where a prediction leaves what its cost model was fitted on.
 
-A profile says for features of a step, such as `num_decodes`, the least and the greatest that were measured.  Steps
-outside are priced by the form of the model alone.
+A profile says for features of a step, such as `num_decodes`, the least and the greatest that were
+measured.  Steps outside are priced by the form of the model alone.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def extrapolation(steps: Columns, fitted: Range) -> list[Beyond]:
 
 def _beyond(steps: Columns, feature: str, least: float, greatest: float) -> Beyond:
     if feature not in steps or not len(steps[feature]):
-        return Beyond(
-            feature=feature, least=least, greatest=greatest, steps=nan, seconds=nan, reached=nan
-        )
+        return Beyond(feature=feature, least=least, greatest=greatest, steps=nan, seconds=nan, reached=nan)
     values, took = steps[feature], steps["end_s"] - steps["start_s"]
     outside = np.maximum(least - values, values - greatest)
     is_outside = outside > 0

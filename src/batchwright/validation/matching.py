@@ -1,7 +1,8 @@
 """Are the requests of both sides the same ones?
 
-They are if there are as many, and each has the same prompt and the same output in order of arrival.  Then they are
-compared in pairs; if not, only their distributions are, and a line says by how much they differ.
+They are if there are as many, and each has the same prompt and the same output in order of arrival.
+Then they are compared in pairs; if not, only their distributions are, and a line says by how much they
+differ.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def matching(predicted: Side, measured: Side) -> Matching:
 
 def _paired(measured: Side) -> str:
     checked = [name.replace("_", " ") for name in LENGTHS if name in measured.requests]
-    return f"{count(len(measured))} requests in pairs: as many on both sides, with equal {' and '.join(checked)}"
+    same = " and ".join(checked)
+    return f"{count(len(measured))} requests in pairs: as many on both sides, with equal {same}"
 
 
 def _lengths(predicted: Side, measured: Side) -> list[str]:
@@ -57,10 +59,11 @@ def _apart(predicted: Side, measured: Side, name: str) -> str:
     if not apart.any():
         return ""
     first = int(np.flatnonzero(apart)[0])
-    a, b = (float(side.requests[name][first]) for side in (predicted, measured))
+    mine, theirs = (float(side.requests[name][first]) for side in (predicted, measured))
     return (
-        f"{name.replace('_', ' ')} differ in {count(np.count_nonzero(apart))} of {count(len(measured))} requests, "
-        f"by {float(np.mean(apart)):+,.4g} on average; request {first} has {b:,.0f} measured, {a:,.0f} predicted"
+        f"{name.replace('_', ' ')} differ in {np.count_nonzero(apart):,} of {len(measured):,} requests, by "
+        f"{float(np.mean(apart)):+,.4g} on average; request {first} has {theirs:,.0f} measured, {mine:,.0f} "
+        "predicted"
     )
 
 
@@ -70,4 +73,5 @@ def _arrivals(predicted: Side, measured: Side) -> list[str]:
     greatest = float(np.nanmax(apart, initial=0.0))
     if not greatest > _NEAR:
         return []
-    return [f"arrivals differ by up to {seconds(greatest)}, by {seconds(float(np.nanmean(apart)))} on average"]
+    mean = float(np.nanmean(apart))
+    return [f"arrivals differ by up to {seconds(greatest)}, by {seconds(mean)} on average"]

@@ -1,4 +1,4 @@
-"""The two sides as one picture, by matplotlib: levels over time, distributions, and request against request."""
+"""The two sides as one picture, by matplotlib: levels over time, distributions, requests in pairs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ FORMATS: Final = (".svg", ".png")
 PREDICTED, MEASURED, NEUTRAL = "#0072b2", "#d55e00", "#808080"  # told apart by colour-blind eyes, too
 SIZE: Final = (12.0, 9.0)  # inches
 DOTS: Final = 110  # per inch
+_STYLE: Final[dict[str, Any]] = {
+    "svg.hashsalt": "batchwright",  # so that names inside are the same every time
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "font.size": 9,
+}
 
 
 def check_plot(file: Path) -> None:
@@ -35,8 +41,7 @@ def picture(found: Validation, suffix: str) -> bytes:
     import matplotlib
     from matplotlib.figure import Figure
 
-    style = {"svg.hashsalt": "batchwright", "axes.spines.top": False, "axes.spines.right": False, "font.size": 9}
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(_STYLE):
         whole = Figure(figsize=SIZE, layout="constrained")
         axes = whole.subplots(3, 3)
         _draw(found, axes)
@@ -99,7 +104,8 @@ def _shares(found: Validation, axis: Any, name: str) -> None:
         return
     for each, (_, _, label, colour) in zip(values, _sides(found), strict=True):
         axis.ecdf(each[~np.isnan(each)], label=label, color=colour, linewidth=1.4)
-    axis.set(title=f"{TIMES[name]}, distribution", xlabel="seconds", xlim=(0, None), ylabel="share of requests")
+    axis.set(title=f"{TIMES[name]}, distribution", xlabel="seconds", ylabel="share of requests")
+    axis.set(xlim=(0, None))
 
 
 def _points(found: Validation, axis: Any, name: str) -> None:
@@ -129,5 +135,6 @@ def _differences(found: Validation, axis: Any) -> None:
         arrival = found.measured.column("arrival_s")[found.kept.measured]
         axis.scatter(arrival, apart, s=7, color=PREDICTED, alpha=0.35, linewidths=0)
     middles = [(part.begin + part.end) / 2 for part in found.parts]
-    axis.plot(middles, [part.e2e for part in found.parts], color="black", linewidth=1.2, marker="o", markersize=3)
+    means = [part.e2e for part in found.parts]
+    axis.plot(middles, means, color="black", linewidth=1.2, marker="o", markersize=3)
     axis.set(title="E2E, predicted - measured", xlabel="arrival, seconds", ylabel="seconds")

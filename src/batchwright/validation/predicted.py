@@ -17,7 +17,10 @@ _LEVELS: Final = (RUNNING, WAITING)
 
 
 def predicted_side(folder: RunFolder, policy: str | None = None, title: str | None = None) -> Side:
-    """What `policy` of a run folder says, called `title`; None: the only one, and its name.  Raises InputError."""
+    """What `policy` of a run folder says, called `title`; None: the only one, by its name.
+
+    Raises InputError.
+    """
     name = chosen(folder, policy)
     requests = in_order(folder.requests(name))
     steps = _steps(folder, name)

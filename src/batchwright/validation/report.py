@@ -64,7 +64,8 @@ def remarks(found: Validation) -> list[str]:
     """What the table alone does not say."""
     lines = [*found.matching.lines]
     if found.skip:
-        lines.append(f"warm-up: the first {found.skip:,} requests by arrival are left out on both sides (--skip)")
+        skipped = f"the first {found.skip:,} requests by arrival"
+        lines.append(f"warm-up: {skipped} are left out on both sides (--skip)")
     lines += [*_unqueued(found), *_failed(found), *beyond(found)]
     lacking = missing(found)
     if lacking:
@@ -78,8 +79,8 @@ def _unqueued(found: Validation) -> Iterator[str]:
     who = found.who_tells_waits
     if who and not isnan(found.longest_step):
         yield (
-            f"unqueued: {count(len(found.unqueued.measured))} requests, admitted within {seconds(found.longest_step)} "
-            f"(the longest predicted step) as {who}"
+            f"unqueued: {count(len(found.unqueued.measured))} requests, which were admitted within "
+            f"{seconds(found.longest_step)} (the longest predicted step), as {who}"
         )
 
 
@@ -103,8 +104,8 @@ def beyond(found: Validation) -> Iterator[str]:
             yield f"{one.feature}: fitted on {ends}; the steps of the run do not tell it"
         elif one.steps:
             yield (
-                f"extrapolates: {one.feature} was fitted on {ends}, and {share(one.steps)} of the predicted steps "
-                f"({share(one.seconds)} of their time) are outside, as far as {amount(one.reached)}"
+                f"extrapolates: {one.feature} was fitted on {ends}, and {share(one.steps)} of the predicted "
+                f"steps ({share(one.seconds)} of their time) are outside, as far as {amount(one.reached)}"
             )
     if found.beyond and not any(one.steps > 0 for one in found.beyond):
         yield "no predicted step is outside the fitted range"

@@ -60,7 +60,7 @@ def greatest(predicted: Side, measured: Side, kept: Kept) -> list[Residual]:
     if not kept.is_paired:
         return []
     e2e = _apart(predicted, measured, "e2e_s")[kept.measured]
-    order = np.argsort(-np.abs(e2e), kind="stable")[: np.count_nonzero(~np.isnan(e2e))]
+    order = np.argsort(-np.abs(e2e), kind="stable")[: np.count_nonzero(np.nan_to_num(e2e))]
     return [_residual(predicted, measured, int(row)) for row in kept.measured[order[:SHOWN]]]
 
 
@@ -89,7 +89,7 @@ def _residual(predicted: Side, measured: Side, row: int) -> Residual:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The requests that came from `begin` to `end` (seconds): mean differences and measured means, in seconds."""
+    """The requests that came from `begin` to `end`: mean differences, and the measured mean; seconds."""
 
     begin: float
     end: float

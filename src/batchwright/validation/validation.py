@@ -34,7 +34,8 @@ class Validation:
     def __post_init__(self) -> None:
         most = min(len(self.predicted), len(self.measured))
         if self.skip < 0 or (self.skip and self.skip >= most):
-            raise InputError(f"--skip is {self.skip}, but there are {most:,} requests; give 0 to {max(most - 1, 0)}")
+            there = f"there are {most:,} requests; give 0 to {max(most - 1, 0)}"
+            raise InputError(f"--skip is {self.skip}, but {there}")
 
     @cached_property
     def matching(self) -> Matching:
@@ -60,12 +61,15 @@ class Validation:
     @property
     def who_tells_waits(self) -> str:
         """Whose waits decide who has queued: `measured`, `predicted`, or nobody's."""
-        is_told = [name for name in ("measured", "predicted") if "scheduled_s" in getattr(self, name).requests]
-        return is_told[0] if is_told else ""
+        sides = {"measured": self.measured, "predicted": self.predicted}
+        return next((name for name, side in sides.items() if "scheduled_s" in side.requests), "")
 
     @cached_property
     def unqueued(self) -> Kept:
-        """Those that were admitted within the longest predicted step: pairs by one side, others each by its own."""
+        """Those that were admitted within the longest predicted step.
+
+        Pairs are judged by one side; where there are none, each side by its own waits.
+        """
         kept = self.kept
         if not kept.is_paired:
             rows = [self._at_once(side, of) for side, of in self._rows]

@@ -1,8 +1,8 @@
 """The outcome in words: what is right, what is wrong, and where to look.
 
-    TPOT is off                                   the time of a step
-    TPOT is right, TTFT of those unqueued is off  the time of a prompt, or what lies before the engine
-    both are right, TTFT is off                   the queue: seats, KV blocks, order
+TPOT is off                                   the time of a step
+TPOT is right, TTFT of those unqueued is off  the time of a prompt, or what lies before the engine
+both are right, TTFT is off                   the queue: seats, KV blocks, order
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _where(lines: Mapping[str, Line]) -> Iterator[str]:
         )
     elif _is_right(lines, "ttft_s.mean") is False:
         yield (
-            "Look at the queue: steps are right, waits are not; compare max_num_seqs, KV blocks, prefix cache "
-            "and the order of admission with those of the server."
+            "Look at the queue: steps are right, waits are not; compare max_num_seqs, KV blocks, prefix "
+            "cache and the order of admission with those of the server."
         )
 
 
@@ -77,8 +77,8 @@ def _split(lines: Mapping[str, Line]) -> Iterator[str]:
     if abs(e2e.error) < 0.001:
         return
     yield (
-        f"Of the mean difference of E2E, {_signed(e2e.difference)}, {_signed(ttft.difference)} arise before the "
-        f"first token and {_signed(e2e.difference - ttft.difference)} after it."
+        f"Of the mean difference of E2E, {_signed(e2e.difference)}, {_signed(ttft.difference)} arise before "
+        f"the first token and {_signed(e2e.difference - ttft.difference)} after it."
     )
 
 
@@ -91,8 +91,8 @@ def _drift(found: Validation) -> Iterator[str]:
     if not grows.is_clear or abs(grows.value) < DRIFTS * e2e:
         return
     yield (
-        f"The difference grows with time, by {_signed(grows.value)} (±{seconds(grows.half)}) from the first requests "
-        "to the last: a queue that drifts, so this error depends on how long the run is."
+        f"The difference grows with time, by {_signed(grows.value)} (±{seconds(grows.half)}) from the first "
+        "requests to the last: a queue that drifts, so this error depends on how long the run is."
     )
 
 
