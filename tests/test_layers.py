@@ -25,6 +25,7 @@ LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
     "files": BASE,
+    "whole_folder": BASE | {"files"},
     "config": BASE,
     "expressions": set(),
     "limits": BASE | {"config", "request", "ranked"},

@@ -220,6 +220,23 @@ def policies(
     policies(names or [], json)
 
 
+@app.command("import")
+def import_file(
+    file: Annotated[Path, Argument(help="what another tool wrote; or a folder of it")],
+    *,
+    run: Annotated[
+        str | None, Option(help="which one, where the file holds several: its number from 0, or its name")
+    ] = None,
+    output: Annotated[Path | None, Option("-o", "--output", help="folder for what was read")] = None,
+    force: Annotated[bool, Option("--force", help="replace a folder of that kind")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/import.md)")] = False,
+) -> None:
+    """Read what another tool measured, check it, and show it by our definitions."""
+    from batchwright.cli.imports import import_file
+
+    import_file(file, run, output, force, json)
+
+
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")
 app.add_typer(workload, name="workload")
