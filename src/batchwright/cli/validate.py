@@ -33,10 +33,10 @@ BROKEN: Final = 3  # exit status: a bound does not hold
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The command's flags.  `benchmark`: which one of a measured file that holds several."""
+    """The command's flags.  `run`: which one of a measured file that holds several."""
 
     against: Path
-    benchmark: str | None
+    run: str | None
     policy: str | None
     skip: int
     bounds: Sequence[str]
@@ -45,15 +45,15 @@ class Settings:
     as_json: bool
 
 
-def validate(run: Path, settings: Settings) -> int:
-    """Print how the prediction in the folder `run` differs from what was measured; the exit status.
+def validate(place: Path, settings: Settings) -> int:
+    """Print how the prediction in the run folder `place` differs from what was measured; the exit status.
 
     Raises BatchwrightError on bad input.
     """
     if settings.plot is not None:
         check_plot(settings.plot)
         check_free(settings.plot, settings.force)
-    folder = RunFolder.open(run)
+    folder = RunFolder.open(place)
     predicted = predicted_side(folder, settings.policy)
     found = Validation(
         predicted=predicted,
@@ -76,7 +76,7 @@ def _measured(settings: Settings, predicted: Side) -> Side:
     place = settings.against
     if (place / SUMMARY).is_file():
         return _of_run(RunFolder.open(place), predicted.name)
-    return measured_side(imported.read(place, settings.benchmark))
+    return measured_side(imported.read(place, settings.run))
 
 
 def _of_run(folder: RunFolder, policy: str) -> Side:

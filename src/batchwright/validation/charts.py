@@ -96,7 +96,7 @@ def styled(lines: Sequence[str]) -> Text:
 
 def _level(found: Validation, name: str, width: int) -> Chart | None:
     begin, end = window(found.predicted, found.measured, found.kept, name)
-    if not end > begin:
+    if not end > begin or not found.has_level(name):
         return None
     at = begin + (np.arange(width) + 0.5) * (end - begin) / width
     values = [side.levels[name].at(at) for side in (found.predicted, found.measured)]

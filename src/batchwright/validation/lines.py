@@ -203,15 +203,18 @@ def _levels(a: Side, b: Side, kept: Kept) -> Iterator[Line]:
 
 
 def window(a: Side, b: Side, kept: Kept, name: str) -> tuple[float, float]:
-    """The seconds over which a level is compared: from the first arrival kept to where both end."""
-    both = [side.levels[name] for side in (a, b) if name in side.levels]
-    if len(both) < 2 or any(len(count.times) == 0 for count in both):
+    """The seconds over which a level is compared: from the first arrival kept to where both end.
+
+    nan if neither side has it.
+    """
+    known = [side.levels[name] for side in (a, b) if name in side.levels and len(side.levels[name].times)]
+    if not known:
         return nan, nan
     arrival = b.column("arrival_s")[kept.measured]
     first = float(np.nanmin(arrival)) if not np.isnan(arrival).all() else -inf
-    begin = max(first, *(float(count.times[0]) for count in both))
-    end = max(float(count.times[-1]) for count in both)
-    return begin, min(end, *map(_known_until, both))
+    begin = max([first, *(float(count.times[0]) for count in known)])
+    end = max(float(count.times[-1]) for count in known)
+    return begin, min([end, *map(_known_until, known)])
 
 
 def _known_until(count: Count) -> float:
@@ -220,4 +223,4 @@ def _known_until(count: Count) -> float:
 
 
 def _of(count: Count | None, find: Callable[[Count, float, float], float], begin: float, end: float) -> float:
-    return nan if count is None or not end > begin else float(find(count, begin, end))
+    return float(find(count, begin, end)) if count is not None and end > begin else nan

@@ -75,7 +75,7 @@ def _empty(axis: Any, why: str) -> None:
 
 def _level(found: Validation, axis: Any, name: str) -> None:
     begin, end = window(found.predicted, found.measured, found.kept, name)
-    if not end > begin:
+    if not end > begin or not found.has_level(name):
         _empty(axis, f"{name}: not on both sides")
         return
     for side, colour in ((found.measured, MEASURED), (found.predicted, PREDICTED)):

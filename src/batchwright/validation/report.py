@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import isnan
 from typing import TYPE_CHECKING
 
-from batchwright.figures import NOT_APPLICABLE, amount, count, figure, listed, seconds, share
+from batchwright.figures import NOT_APPLICABLE, amount, count, figure, seconds, share
 from batchwright.plain_table import plain_table
 from batchwright.validation.lines import Line
 from batchwright.validation.residuals import Part, Residual
@@ -57,7 +57,7 @@ def _first(line: Line) -> str:
 
 def _who(line: Line) -> str:
     lacking = [name for name in ("predicted", "measured") if isnan(getattr(line, name))]
-    return f"not {listed(lacking)}"
+    return f"not {' and not '.join(lacking)}"
 
 
 def remarks(found: Validation) -> list[str]:
@@ -126,7 +126,7 @@ def parts_table(parts: list[Part]) -> Table:
 def residual_table(residuals: list[Residual]) -> Table:
     """The requests that are off by most."""
     result = plain_table(title="largest differences of E2E, request by request", title_justify="left")
-    for title in ("request", "came", "prompt+output", "predicted", "measured", "before token 1", "after it"):
+    for title in ("request", "came", "lengths", "predicted", "measured", "of TTFT", "of the rest"):
         result.add_column(title, justify="right")
     for one in residuals:
         lengths = f"{_whole(one.prompt)}+{_whole(one.output)}"

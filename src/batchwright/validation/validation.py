@@ -86,6 +86,10 @@ class Validation:
         wait = (side.column("scheduled_s") - side.column("arrival_s"))[rows]
         return rows[wait <= self.longest_step]
 
+    def has_level(self, name: str) -> bool:
+        """Do both sides say how many requests are there, run, or wait?"""
+        return name in self.predicted.levels and name in self.measured.levels
+
     # --- what came out ----------------------------------------------------------------
 
     @cached_property
