@@ -25,7 +25,7 @@ PREDICTED, MEASURED, BOTH = "x", "o", "#"
 LEGEND: Final = f"{PREDICTED} predicted   {MEASURED} measured   {BOTH} both"
 STYLES: Final = {PREDICTED: "cyan", MEASURED: "yellow", BOTH: "green"}
 HEIGHT: Final = 8  # lines of the area
-NARROWEST: Final = 24  # columns of the area
+NARROWEST: Final = 28  # columns of the area
 MARGIN: Final = 8  # columns of the numbers on the left
 GAP: Final = "   "  # between two charts in one row
 
@@ -137,7 +137,7 @@ def _points(found: Validation, name: str, width: int) -> Chart | None:
     equal = (np.arange(width), np.arange(width) * HEIGHT // width)
     points = (_scaled(b, 0.0, most, width), _scaled(a, 0.0, most, HEIGHT))
     return Chart(
-        title=f"{TIMES[name]}: predicted (up) by measured; o is equal",
+        title=f"{TIMES[name]}, predicted by measured; o: equal",
         rows=_drawn([points, equal], width),
         ticks=(f"{three(most)} s", "0"),
         ends=("0", f"{three(most)} s"),

@@ -106,9 +106,9 @@ def _times(a: Side, b: Side, kept: Kept, name: str, title: str, key: str = "") -
 
 
 def _both(a: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
-    """Those rows that both have."""
+    """Those rows that both have; all, if only one side has any."""
     has_both = ~np.isnan(a - b)
-    return a[has_both], b[has_both]
+    return (a[has_both], b[has_both]) if has_both.any() else (a, b)
 
 
 def _half(a: Numbers, b: Numbers, which: str, is_paired: bool) -> float:
