@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def test_rates_are_those_from_the_first_arrival_to_the_last_end() -> None:
     assert later.lines["output_throughput_tokens_per_s"].measured == pytest.approx(10 / 4)
 
 
-def _of(rows: dict[str, list[float]], **given: Any) -> Imported:
+def _of(rows: Mapping[str, Any], **given: Any) -> Imported:
     requests = {name: np.array(values) for name, values in rows.items()}
     return Imported(file="small", form="of a test", requests=requests, **given)
 
@@ -267,7 +268,7 @@ def test_a_level_that_ends_above_zero_was_cut_and_is_compared_up_to_there() -> N
         for level in (cut, whole)
     ]
     found = Validation(predicted=sides[0], measured=sides[1])
-    assert window(*sides, found.kept, "waiting") == (0.0, 2.0)
+    assert window(found.predicted, found.measured, found.kept, "waiting") == (0.0, 2.0)
     assert found.lines["waiting.mean"].predicted == 1.0
 
 

@@ -64,41 +64,45 @@ _WRONG: Final = (
 
 
 def _prompts(folder: Path, cost: Roofline) -> Iterator[Row]:
-    for row in _read(folder / "figure-2_prefill.csv"):
-        tokens = round(float(row["batch_num_prefill_tokens"]))
+    for tokens, seconds in _read(
+        folder / "figure-2_prefill.csv", "batch_num_prefill_tokens", "batch_execution_time"
+    ):
         yield Row(
-            what=f"prompt of {tokens:,} tokens",
+            what=f"prompt of {tokens:,.0f} tokens",
             unit="ms",
-            predicted=1e3 * cost.seconds(prompt(tokens)),
-            measured=1e3 * float(row["batch_execution_time"]),
+            predicted=1e3 * cost.seconds(prompt(round(tokens))),
+            measured=1e3 * seconds,
         )
 
 
 def _decodes(folder: Path, cost: Roofline) -> Iterator[Row]:
-    for row in _read(folder / "figure-2_decode.csv"):
-        count = round(float(row["batch_num_decode_tokens"]))
-        step = Step()
+    for rows, seconds in _read(
+        folder / "figure-2_decode.csv", "batch_num_decode_tokens", "batch_execution_time"
+    ):
+        count, step = round(rows), Step()
         step.quiet(count, 0, count * CONTEXT)
         yield Row(
             what=f"{count} decode{'s' if count > 1 else ''}",
             unit="ms",
             predicted=1e3 * cost.seconds(step),
-            measured=1e3 * float(row["batch_execution_time"]),
+            measured=1e3 * seconds,
         )
 
 
 def _chunked(folder: Path, cost: Roofline) -> Iterator[Row]:
     """How many times as long a prompt takes in chunks as at once."""
-    for row in _read(folder / "figure-9_chunking-overhead.csv"):
-        if float(row["chunk_size"]) != CHUNK:
-            continue
-        tokens = round(float(row["prefill_length"]))
-        yield Row(
-            what=f"prompt of {tokens:,} tokens in chunks of {CHUNK}, over the same at once",
-            unit="times",
-            predicted=chunked(cost, tokens, CHUNK) / cost.seconds(prompt(tokens)),
-            measured=float(row["prefill_execution_time_relative"]),
-        )
+    file = folder / "figure-9_chunking-overhead.csv"
+    for length, chunk, ratio in _read(
+        file, "prefill_length", "chunk_size", "prefill_execution_time_relative"
+    ):
+        if chunk == CHUNK:
+            tokens = round(length)
+            yield Row(
+                what=f"prompt of {tokens:,} tokens in chunks of {CHUNK}, over the same at once",
+                unit="times",
+                predicted=chunked(cost, tokens, CHUNK) / cost.seconds(prompt(tokens)),
+                measured=ratio,
+            )
 
 
 def chunked(cost: Roofline, tokens: int, chunk: int) -> float:
@@ -119,12 +123,14 @@ def prompt(tokens: int, past: int = 0) -> Step:
 
 
 def _outside(folder: Path) -> str:
-    """What the engine itself says of a small step."""
-    row = _read(folder / "table-2_results.csv")[0]
-    count, whole = round(float(row["batch_size"])), float(row["batch_execution_time"])
-    inside = float(row["linear"]) + float(row["attention"])
+    """What the engine itself says of a small step, in milliseconds."""
+    file = folder / "table-2_results.csv"
+    count, whole, linear, attention = _read(
+        file, "batch_size", "batch_execution_time", "linear", "attention"
+    )[0]
+    inside = linear + attention
     return (
-        f"Of a step of {count} decodes, {whole:.1f} ms, the engine's own timers put {inside:.1f} ms in "
+        f"Of a step of {count:.0f} decodes, {whole:.1f} ms, the engine's own timers put {inside:.1f} ms in "
         f"matrices and attention; the other {whole - inside:.1f} ms are launches, communication and host, of "
         "which the roofline has little."
     )
@@ -136,17 +142,20 @@ def _each(decodes: list[Row]) -> str:
     more = round(float(last.what.split()[0])) - 1
     predicted, measured = (last.predicted - first.predicted) / more, (last.measured - first.measured) / more
     return (
-        f"Each further decode takes {measured:.2f} ms there and {predicted:.2f} ms here: what a request costs "
-        "that engine beside matrices and the reading of its KV is not in the roofline."
+        f"Each further decode takes {measured:.2f} ms there and {predicted:.2f} ms here: what a "
+        "request costs that engine beside matrices and the reading of its KV is not in the roofline."
     )
 
 
-def _read(file: Path) -> list[dict[str, str]]:
+def _read(file: Path, *columns: str) -> list[list[float]]:
+    """These columns of each row.  Raises InputError if one is missing, or no number."""
     try:
         with file.open(encoding="utf-8", newline="") as source:
-            rows = list(csv.DictReader(source))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        raise InputError(f"{file}: cannot be read; give the file as it was published") from None
+            rows = [[float(row[name]) for name in columns] for row in csv.DictReader(source)]
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError):
+        raise InputError(
+            f"{file}: has no numbers under {', '.join(columns)}; give the file as it was published"
+        ) from None
     if not rows:
         raise InputError(f"{file}: has no row; give the file as it was published")
     return rows

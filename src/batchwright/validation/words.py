@@ -11,11 +11,14 @@ from collections.abc import Iterator, Mapping
 from math import isnan
 from typing import Final
 
+import numpy as np
+
 from batchwright.figures import listed, seconds
 from batchwright.validation.lines import Line
 from batchwright.validation.validation import Validation
 
 RIGHT: Final = 0.05  # relative error of a mean that is called right
+KEPT_UP: Final = 1.2  # seconds to the last end, over those to the last arrival, of a server that keeps up
 DRIFTS: Final = 0.02  # growth of the E2E difference, of the mean E2E, that is worth a word
 MEANS: Final = ("ttft_s.mean", "ttft_unqueued_s.mean", "tpot_s.mean", "e2e_s.mean")
 RATES: Final = ("output_throughput_tokens_per_s",)
@@ -26,7 +29,8 @@ def paragraph(found: Validation) -> str:
     lines = {key: line for key, line in found.lines.items() if line.is_defined}
     if not any(key in lines for key in (*MEANS, *RATES)):
         return "Neither latencies nor throughput are known on both sides, so nothing can be said."
-    sentences = [*_verdict(lines), *_where(lines), *_split(lines), *_drift(found), *_counts(lines)]
+    sentences = [*_verdict(lines), *_offered(found, lines), *_where(lines)]
+    sentences += [*_split(lines), *_drift(found), *_counts(lines)]
     return " ".join(sentences)
 
 
@@ -47,6 +51,13 @@ def _verdict(lines: Mapping[str, Line]) -> Iterator[str]:
 
 def _errors(lines: Mapping[str, Line], keys: list[str]) -> str:
     return listed([f"{lines[key].title} ({lines[key].error:+.1%})" for key in keys])
+
+
+def _offered(found: Validation, lines: Mapping[str, Line]) -> Iterator[str]:
+    """Throughput of a server that keeps up is that of its load, so that it proves nothing."""
+    span = np.ptp(found.measured.column("arrival_s")[found.kept.measured])
+    if RATES[0] in lines and span > 0 and lines["duration_s"].measured <= KEPT_UP * span:
+        yield "The server kept up with its load, so throughput is what was asked for, and shows little."
 
 
 def _where(lines: Mapping[str, Line]) -> Iterator[str]:
