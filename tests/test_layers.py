@@ -25,6 +25,7 @@ LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
     "files": BASE,
+    "yaml_text": BASE,
     "whole_folder": BASE | {"files"},
     "config": BASE,
     "expressions": set(),

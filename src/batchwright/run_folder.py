@@ -112,7 +112,7 @@ class RunFolder:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The keys of the scenario."""
-        from batchwright.scenario.yaml_text import parse
+        from batchwright.yaml_text import parse
 
         file = self.folder / CONFIG
         try:

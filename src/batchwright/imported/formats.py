@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from batchwright.errors import InputError
-from batchwright.imported import folder, vllm_bench
+from batchwright.imported import (
+    folder,
+    model_steps,
+    prometheus,
+    run_steps,
+    serving_folder,
+    step_log,
+    vllm_bench,
+    vllm_log,
+)
 from batchwright.imported.result import Imported
 from batchwright.imported.source import Source
 
@@ -26,6 +35,12 @@ class Format(NamedTuple):
 FORMATS: Final = (  # the first that matches reads it
     Format("a folder that import -o wrote", folder.matches, folder.read),
     Format("vllm bench serve --save-detailed", vllm_bench.matches, vllm_bench.read),
+    Format("a run folder of compare -o", run_steps.matches, run_steps.read),
+    Format("a bench folder of LLMServingSim", serving_folder.matches, serving_folder.read),
+    Format("a step log by batchwright", step_log.matches, step_log.read),
+    Format("steps timed inside vLLM", model_steps.matches, model_steps.read),
+    Format("/metrics of vLLM or SGLang", prometheus.matches, prometheus.read),
+    Format("a log of vllm serve", vllm_log.matches, vllm_log.read),
 )
 
 
