@@ -308,8 +308,10 @@ def test_steps_outside_the_fitted_range_are_counted_with_their_time() -> None:
         "start_s": np.array([0.0, 1.0, 2.0]),
         "end_s": np.array([1.0, 2.0, 5.0]),
         "num_decodes": np.array([4, 8, 20]),
+        "prefill_tokens": np.array([0, 100, 0]),
     }
     one, other = extrapolation(steps, {"num_decodes": (1, 16), "context_tokens": (0, 9)})
+    assert [each.reached for each in extrapolation(steps, {"tokens": (1, 107)})] == [108]
     assert one.steps == pytest.approx(1 / 3) and one.seconds == pytest.approx(3 / 5) and one.reached == 20
     assert isnan(other.steps) and isnan(other.reached)
     (inside,) = extrapolation(steps, {"num_decodes": (4, 20)})
@@ -318,7 +320,8 @@ def test_steps_outside_the_fitted_range_are_counted_with_their_time() -> None:
 
 def test_a_model_without_a_fitted_range_says_so() -> None:
     assert any("no fitted range" in line for line in remarks(validation(imported(), imported())))
-    steps = {"start_s": np.zeros(1), "end_s": np.ones(1), "num_decodes": np.array([30])}
+    steps = {"start_s": np.zeros(1), "end_s": np.ones(1)}
+    steps |= {"num_decodes": np.array([30]), "prefill_tokens": np.array([0])}
     predicted = Side(name="x", requests=measured_side(imported()).requests, steps=steps)
     found = Validation(
         predicted=predicted, measured=measured_side(imported()), fitted={"num_decodes": (1.0, 16.0)}

@@ -21,7 +21,12 @@ class Entry(NamedTuple):
     needs: str
 
 
-STUDIES: Final = (Entry("sarathi", "sarathi_osdi24"),)
+STUDIES: Final = (
+    Entry("cpu_steps", "vllm_cpu_steps.csv"),
+    Entry("splitwise", "splitwise_sim"),
+    Entry("argonne", "argonne"),
+    Entry("sarathi", "sarathi_osdi24"),
+)
 Progress = Callable[[str, float], None]
 
 

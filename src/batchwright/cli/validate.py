@@ -59,7 +59,7 @@ def validate(place: Path, settings: Settings) -> int:
         predicted=predicted,
         measured=_measured(settings, predicted),
         skip=settings.skip,
-        fitted=fitted_range(folder.config, folder.folder),
+        fitted=fitted_range(folder),
     )
     bounds = read_bounds(settings.bounds, found.lines)
     if settings.plot is not None:

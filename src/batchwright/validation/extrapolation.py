@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from batchwright.profile.beyond import with_tokens
 from batchwright.validation.side import Columns
 
 Range = Mapping[str, tuple[float, float]]
@@ -40,7 +41,10 @@ class Beyond:
 
 
 def extrapolation(steps: Columns, fitted: Range) -> list[Beyond]:
-    """Every feature of `fitted`, in its order."""
+    """Every feature of `fitted`, in its order; `tokens` is all tokens of a step."""
+    steps = with_tokens(steps)
+    is_work = steps["tokens"] > 0
+    steps = {name: values[is_work] for name, values in steps.items()}
     return [_beyond(steps, feature, *map(float, ends)) for feature, ends in fitted.items()]
 
 
