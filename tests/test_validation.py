@@ -33,7 +33,7 @@ __all__ = ["command"]  # a fixture
 BURST = "arrival,prompt,output\n" + "".join(f"0,{100 + i},{5 + i % 7}\n" for i in range(40))
 
 
-def imported(count: int = 60, seed: int = 0, **columns: Any) -> Imported:
+def imported(count: int = 60, seed: int = 0, series: Any = None, **columns: Any) -> Imported:
     """A server that serves one request every half second, after a wait that differs."""
     random = np.random.default_rng(seed)
     arrival = np.arange(count) / 2
@@ -46,7 +46,7 @@ def imported(count: int = 60, seed: int = 0, **columns: Any) -> Imported:
         "ttft_s": ttft,
         "e2e_s": ttft + (output - 1) * random.uniform(0.01, 0.02, count),
     }
-    return Imported(file="server.json", form="of a test", requests=requests | columns)
+    return Imported(file="server.json", form="of a test", requests=requests | columns, series=series)
 
 
 def slower(found: Imported, factor: float) -> Imported:
@@ -138,6 +138,36 @@ def test_a_count_of_zero_has_a_difference_but_no_relative_error() -> None:
     line = found.lines["num_preemptions"]
     assert line.difference == 3 and isnan(line.error)
     assert isnan(validation(_of(rows), _of(rows), skip=1).lines["num_preemptions"].measured)
+
+
+def test_totals_stand_for_requests_that_are_not_there() -> None:
+    totals = {
+        "ttft_s.mean": 0.2, "ttft_s.p50.least": 0.1, "ttft_s.p50.most": 0.5, "e2e_s.p99.least": 9.0,
+        "output_tokens_per_s": 50.0, "preemptions": 2.0,
+    }  # fmt: skip
+    found = validation(imported(), Imported(file="scrape", form="/metrics", totals=totals))
+    assert found.matching.lines[0] == "the measured file has no requests one by one"
+    predicted = found.lines["ttft_s.mean"].predicted
+    assert found.lines["ttft_s.mean"].error == pytest.approx(predicted / 0.2 - 1)
+    assert found.lines["output_throughput_tokens_per_s"].measured == 50.0
+    assert found.lines["num_preemptions"].measured == 2.0
+    said = remarks(found)
+    assert any(line.startswith("TTFT P50: 100 ms to 500 ms measured") and "inside" in line for line in said)
+    assert any(line.startswith("E2E P99: over 9.00 s measured") and "outside" in line for line in said)
+    assert "Off by more" in paragraph(found)
+
+
+def test_a_log_of_the_server_alone_has_its_levels_compared() -> None:
+    series = {"time_s": np.arange(3.0), "running": np.array([1, 4, 0]), "waiting": np.array([0, 2, 0])}
+    found = Validation(
+        predicted=measured_side(imported(series=series)),
+        measured=measured_side(Imported(file="log", form="a log", series=series)),
+    )
+    assert found.lines["running.peak"].measured == 4 and found.lines["running.mean"].error == 0
+    assert [chart.title for chart in charts(found, 30)] == [
+        "running, requests over time",
+        "waiting, requests over time",
+    ]
 
 
 # --- columns, and who failed -------------------------------------------------------------
@@ -400,11 +430,11 @@ def test_two_charts_stand_in_a_row_where_they_fit() -> None:
 
 def test_the_picture_is_the_same_every_time_whatever_there_is() -> None:
     pytest.importorskip("matplotlib")
-    for measured in (imported(), imported(50), Imported(file="x", form="y")):
-        found = validation(imported(), measured)
-        drawing = picture(found, ".svg")
-        assert drawing == picture(found, ".svg") and b"<svg" in drawing
-    assert picture(validation(imported(), imported()), ".PNG").startswith(b"\x89PNG")
+    found = validation(imported(), imported())
+    drawing = picture(found, ".svg")
+    assert drawing == picture(found, ".svg") and b"<svg" in drawing
+    assert picture(validation(imported(), imported(50)), ".PNG").startswith(b"\x89PNG")
+    assert b"<svg" in picture(validation(imported(), Imported(file="x", form="y")), ".svg")
 
 
 def test_a_picture_needs_a_known_ending_and_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot, inf, isnan, nan
 from typing import Any, Final
 
@@ -17,6 +17,12 @@ from batchwright.validation.side import PRESENT, RUNNING, WAITING, Side
 
 STATISTICS: Final = ("mean", "p50", "p90", "p99")
 TIMES: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
+TOTALS: Final = {  # key -> name of the total of a file
+    "request_throughput_per_s": "requests_per_s",
+    "output_throughput_tokens_per_s": "output_tokens_per_s",
+    "total_throughput_tokens_per_s": "total_tokens_per_s",
+    "num_preemptions": "preemptions",
+}
 LEVELS: Final = {RUNNING: "running", WAITING: "waiting", PRESENT: "running or waiting"}
 
 
@@ -81,13 +87,23 @@ def all_lines(predicted: Side, measured: Side, kept: Kept, unqueued: Kept, skip:
     found += _times(predicted, measured, unqueued, "ttft_s", "TTFT unqueued", "ttft_unqueued_s")
     for name in ("tpot_s", "e2e_s"):
         found += _times(predicted, measured, kept, name, TIMES[name])
-    return [
-        *found,
+    found += [
         *_itl(predicted, measured, skip),
         *_rates(predicted, measured, kept),
         _preemptions(predicted, measured, kept, skip),
-        *_levels(predicted, measured, kept),
     ]
+    filled = (_filled(line, predicted, measured, skip) for line in found)
+    return [*filled, *_levels(predicted, measured, kept)]
+
+
+def _filled(line: Line, a: Side, b: Side, skip: int) -> Line:
+    """With totals of a whole file where its requests do not tell the number."""
+    mine, theirs = (side.total(TOTALS.get(line.key, line.key), skip) for side in (a, b))
+    return replace(
+        line,
+        predicted=mine if isnan(line.predicted) else line.predicted,
+        measured=theirs if isnan(line.measured) else line.measured,
+    )
 
 
 def _times(a: Side, b: Side, kept: Kept, name: str, title: str, key: str = "") -> Iterator[Line]:
@@ -175,14 +191,12 @@ def _preemptions(a: Side, b: Side, kept: Kept, skip: int) -> Line:
 
 
 def _preempted(side: Side, rows: Numbers, skip: int) -> float:
-    """Of these requests; a count of the whole file stands for them if they are all."""
+    """Of these requests; those of all steps, if they are all."""
     if "preemptions" in side.requests:
         return float(side.requests["preemptions"][rows].sum())
-    if skip:
+    if skip or side.steps is None or "preempted" not in side.steps:
         return nan
-    if side.steps is not None and "preempted" in side.steps:
-        return float(np.nansum(side.steps["preempted"]))
-    return float(side.totals.get("preemptions", nan))
+    return float(np.nansum(side.steps["preempted"]))
 
 
 # --- levels ------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ def _paired(measured: Side) -> str:
 
 def _lengths(predicted: Side, measured: Side) -> list[str]:
     """Why they are not the same requests; none: they are."""
+    if not len(measured):
+        return ["the measured file has no requests one by one"]
     if len(predicted) != len(measured):
         return [f"{count(len(measured))} requests were measured, but {count(len(predicted))} predicted"]
     both = [name for name in LENGTHS if name in measured.requests and name in predicted.requests]

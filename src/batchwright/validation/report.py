@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from batchwright.figures import NOT_APPLICABLE, amount, count, figure, seconds, share
 from batchwright.plain_table import plain_table
+from batchwright.validation.brackets import brackets
 from batchwright.validation.lines import Line
 from batchwright.validation.residuals import Part, Residual
 from batchwright.validation.validation import Validation
@@ -66,7 +67,7 @@ def remarks(found: Validation) -> list[str]:
     if found.skip:
         skipped = f"the first {found.skip:,} requests by arrival"
         lines.append(f"warm-up: {skipped} are left out on both sides (--skip)")
-    lines += [*_unqueued(found), *_failed(found), *beyond(found)]
+    lines += [*_unqueued(found), *_failed(found), *brackets(found), *beyond(found)]
     lacking = missing(found)
     if lacking:
         lines.append(f"not compared: {'; '.join(lacking)}")

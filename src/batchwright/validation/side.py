@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import nan
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,7 @@ class Side:
     levels    how many requests run, wait, or are there, over time
     itl       of all gaps of all requests; `itl_skip`: of all but so many of the first requests
     steps     a row per step, as `Run.steps`; None: not known
-    totals    single numbers that stand for columns that are missing, as `preemptions`
+    totals    single numbers of all requests that stand for columns that are missing, as `preemptions`
     remarks   what wrote it, what it means by its metrics, and what is wrong in it
     """
 
@@ -49,6 +50,10 @@ class Side:
         """A column of the requests; nan where it is missing."""
         found = self.requests.get(name)
         return np.full(len(self), np.nan) if found is None else found
+
+    def total(self, name: str, skip: int) -> float:
+        """A number of all requests, if none of them is to be skipped; nan if it is not known."""
+        return nan if skip else float(self.totals.get(name, nan))
 
     def gaps_from(self, skip: int) -> Spread:
         """The spread of the gaps between tokens without the first `skip` requests; nothing if not known."""

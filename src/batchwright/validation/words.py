@@ -55,7 +55,8 @@ def _errors(lines: Mapping[str, Line], keys: list[str]) -> str:
 
 def _offered(found: Validation, lines: Mapping[str, Line]) -> Iterator[str]:
     """Throughput of a server that keeps up is that of its load, so that it proves nothing."""
-    span = np.ptp(found.measured.column("arrival_s")[found.kept.measured])
+    arrival = found.measured.column("arrival_s")[found.kept.measured]
+    span = float(np.ptp(arrival)) if len(arrival) else 0.0
     if RATES[0] in lines and span > 0 and lines["duration_s"].measured <= KEPT_UP * span:
         yield "The server kept up with its load, so throughput is what was asked for, and shows little."
 
