@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from math import isnan
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from batchwright.errors import InputError
 from batchwright.imported import Finding, Imported
+from batchwright.profile import Profile, as_text
 from batchwright.run.counts import Count
 from batchwright.run_folder import RunFolder
 from batchwright.validation import Side, Validation, measured_side, paragraph, predicted_side, read_bounds
@@ -585,3 +587,36 @@ def test_help_needs_no_numpy() -> None:
 
     code = "import sys; from batchwright.cli.app import app; assert 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- profiles, and the page --------------------------------------------------------------
+
+
+def test_a_run_with_a_profile_says_where_it_extrapolates(command: Command) -> None:
+    profile = Profile(
+        name="mine", cost="constant(0.02)", range={"num_decodes": (1.0, 4.0), "tokens": (1.0, 9e9)}
+    )
+    Path("mine.yaml").write_text(as_text(profile), encoding="utf-8")
+    Path("burst.csv").write_text(BURST, encoding="utf-8")
+    good(command("compare", "burst.csv", "--profile", "mine.yaml", "-o", "deep/er/a", *SERVER))
+    found = json.loads(good(command("validate", "deep/er/a", "--against", "deep/er/a", "--json")))
+    decodes, tokens = found["extrapolation"]
+    assert (
+        decodes["feature"] == "num_decodes" and decodes["reached"] == 8 and 0 < decodes["share_of_steps"] < 1
+    )
+    assert tokens["share_of_steps"] == 0 and tokens["reached"] is None
+    Path("mine.yaml").unlink()
+    assert "mine.yaml" in refusal(command("validate", "deep/er/a", "--against", "deep/er/a"))
+
+
+def test_the_page_has_every_flag_and_every_key(command: Command) -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "validate.md").read_text(encoding="utf-8")
+    flags = set(re.findall(r"--[a-z][a-z-]+", good(command("validate", "--help"))))
+    assert "--against" in flags
+    assert flags == set(re.findall(r"^\| `(--[a-z-]+)`", page, flags=re.MULTILINE))
+    run_into(command, "a", "constant(0.02)")
+    found = json.loads(good(command("validate", "a", "--against", "a", "--bound", "e2e.mean=5%", "--json")))
+    rows = re.findall(r"^\| (`[a-z_`, ]+`) \|", page.partition("## JSON")[2], flags=re.MULTILINE)
+    assert set(found) == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    for key in ("bounds", "parts"):
+        assert all(f"`{name}`" in page for name in found[key][0])
