@@ -236,9 +236,16 @@ def test_without_lengths_nothing_is_paired() -> None:
 
 
 def test_arrivals_that_differ_are_told() -> None:
-    late = validation(imported(), imported(arrival_s=np.arange(60) / 2 + 0.25))
+    shifted = np.arange(60) / 2 + 0.25
+    assert len(validation(imported(), imported(arrival_s=shifted)).matching.lines) == 1
+    shifted[30:] += 0.3
+    late = validation(imported(), imported(arrival_s=shifted.copy()))
     assert late.matching.is_paired
-    assert late.matching.lines[1] == "arrivals differ by up to 250 ms, by 250 ms on average"
+    assert late.matching.lines[1] == "arrivals differ by up to 150 ms, by 150 ms on average"
+    shifted[30:] -= 0.3
+    shifted[59] += 0.6
+    one = validation(imported(), imported(arrival_s=shifted)).matching.lines[1]
+    assert one == "arrivals differ by up to 600 ms, by 10.0 ms on average"
 
 
 # --- who queued --------------------------------------------------------------------------

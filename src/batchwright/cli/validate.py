@@ -90,7 +90,7 @@ def _print(found: Validation, bounds: Sequence[Bound], plot: Path | None) -> Non
     width = console.width
     console.print(f"{found.predicted.name} is predicted; measured: {found.measured.name}")
     for line in found.measured.remarks:
-        console.print(f"  {line}")
+        console.print(_filled(line, width, "  "))
     console.print(table(found))
     console.print(styled(drawn(charts(found, area_width(width)), width)))
     console.print(LEGEND)
@@ -99,9 +99,20 @@ def _print(found: Validation, bounds: Sequence[Bound], plot: Path | None) -> Non
             console.print()
             console.print(part)
     for line in (*remarks(found), *_verdicts(found, bounds), "", paragraph(found)):
-        console.print(fill(line, width, break_long_words=False, break_on_hyphens=False))
+        console.print(_filled(line, width))
     if plot is not None:
         console.print(f"{plot}: the same as a picture")
+
+
+def _filled(line: str, width: int, indent: str = "") -> str:
+    return fill(
+        line,
+        width,
+        initial_indent=indent,
+        subsequent_indent=2 * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _verdicts(found: Validation, bounds: Sequence[Bound]) -> list[str]:

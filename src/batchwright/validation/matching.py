@@ -70,10 +70,12 @@ def _apart(predicted: Side, measured: Side, name: str) -> str:
 
 
 def _arrivals(predicted: Side, measured: Side) -> list[str]:
-    """How far the arrivals are apart, if they are."""
-    apart = np.abs(predicted.column("arrival_s") - measured.column("arrival_s"))
-    greatest = float(np.nanmax(apart, initial=0.0))
-    if not greatest > _NEAR:
+    """How far the arrivals are apart, if they are, beyond a shift of all of them."""
+    apart = predicted.column("arrival_s") - measured.column("arrival_s")
+    if np.isnan(apart).all():
         return []
-    mean = float(np.nanmean(apart))
+    apart = np.abs(apart - np.nanmedian(apart))
+    if not np.nanmax(apart) > _NEAR:
+        return []
+    greatest, mean = float(np.nanmax(apart)), float(np.nanmean(apart))
     return [f"arrivals differ by up to {seconds(greatest)}, by {seconds(mean)} on average"]
