@@ -191,7 +191,7 @@ def test_requests_that_failed_have_no_part_and_are_told() -> None:
     measured = imported(is_completed=failed)
     found = validation(imported(), measured)
     assert found.lines["e2e_s.mean"].error == 0
-    assert any("2 requests have no end measured" in line for line in remarks(found))
+    assert any("without an end as measured: 2," in line for line in remarks(found))
 
 
 def test_rows_are_compared_in_order_of_arrival_whatever_their_order_in_the_file() -> None:
@@ -209,7 +209,7 @@ def test_rows_are_compared_in_order_of_arrival_whatever_their_order_in_the_file(
 def test_other_counts_are_told_and_distributions_compared() -> None:
     found = validation(imported(60), imported(50))
     assert not found.matching.is_paired
-    assert found.matching.lines[0] == "50 requests were measured, but 60 predicted"
+    assert found.matching.lines[0] == "requests: 50 were measured, but 60 predicted"
     assert found.lines["e2e_s.mean"].is_defined and found.residuals == []
     assert sum(part.num_requests for part in found.parts) == 50
 
@@ -570,6 +570,15 @@ def test_a_picture_that_is_there_is_kept_unless_forced(command: Command) -> None
     assert "is there already" in refusal(command("validate", "a", "--against", "a", "--plot", "p.svg"))
     good(command("validate", "a", "--against", "a", "--plot", "p.svg", "--force"))
     assert Path("p.svg").read_bytes() == first
+
+
+def test_of_several_loads_the_first_is_compared_and_that_is_said(command: Command) -> None:
+    load = "poisson(n=400, rate=6, prompt=uniform(10, 100), output=uniform(5, 20))"
+    more = ("--cost", "constant(0.02)", "--policies", "vllm", "--repeat", "3", "-o", "a")
+    good(command("compare", load, *more))
+    printed = good(command("validate", "a", "--against", "a"))
+    assert "the run folder is of 3 loads; the first one is compared" in printed
+    assert "requests: 400 in pairs" in printed and "ITL" not in printed.partition("TTFT, share")[0]
 
 
 def test_several_replicas_are_added_up(command: Command) -> None:

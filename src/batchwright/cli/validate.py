@@ -89,7 +89,7 @@ def _print(found: Validation, bounds: Sequence[Bound], plot: Path | None) -> Non
     console = screen()
     width = console.width
     console.print(f"{found.predicted.name} is predicted; measured: {found.measured.name}")
-    for line in found.measured.remarks:
+    for line in (*found.predicted.remarks, *found.measured.remarks):
         console.print(_filled(line, width, "  "))
     console.print(table(found))
     console.print(styled(drawn(charts(found, area_width(width)), width)))

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from batchwright.figures import count, seconds
+from batchwright.figures import seconds
 from batchwright.validation.side import Side
 
 LENGTHS: Final = ("prompt_tokens", "output_tokens")
@@ -40,7 +40,7 @@ def matching(predicted: Side, measured: Side) -> Matching:
 def _paired(measured: Side) -> str:
     checked = [name.replace("_", " ") for name in LENGTHS if name in measured.requests]
     same = " and ".join(checked)
-    return f"{count(len(measured))} requests in pairs: as many on both sides, with equal {same}"
+    return f"requests: {len(measured):,} in pairs, as many on both sides, with equal {same}"
 
 
 def _lengths(predicted: Side, measured: Side) -> list[str]:
@@ -48,7 +48,7 @@ def _lengths(predicted: Side, measured: Side) -> list[str]:
     if not len(measured):
         return ["the measured file has no requests one by one"]
     if len(predicted) != len(measured):
-        return [f"{count(len(measured))} requests were measured, but {count(len(predicted))} predicted"]
+        return [f"requests: {len(measured):,} were measured, but {len(predicted):,} predicted"]
     both = [name for name in LENGTHS if name in measured.requests and name in predicted.requests]
     if not both:
         return ["the measured file has no lengths, so it is not known whether the requests are the same"]

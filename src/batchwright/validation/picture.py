@@ -20,6 +20,8 @@ FORMATS: Final = (".svg", ".png")
 PREDICTED, MEASURED, NEUTRAL = "#0072b2", "#d55e00", "#808080"  # told apart by colour-blind eyes, too
 SIZE: Final = (12.0, 9.0)  # inches
 DOTS: Final = 110  # per inch
+POINTS: Final = 3000  # of a line, at most; more are too close to be seen
+MANY: Final = 5000  # dots that are drawn one by one; more become an image inside the picture
 _STYLE: Final[dict[str, Any]] = {
     "svg.hashsalt": "batchwright",  # so that names inside are the same every time
     "axes.spines.top": False,
@@ -79,7 +81,7 @@ def _level(found: Validation, axis: Any, name: str) -> None:
         _empty(axis, f"{name}: not on both sides")
         return
     for side, colour in ((found.measured, MEASURED), (found.predicted, PREDICTED)):
-        axis.step(*_course(side.levels[name], begin, end), where="post", **_LINES[colour])
+        axis.step(*_thinned(*_course(side.levels[name], begin, end)), where="post", **_LINES[colour])
     axis.set(title=f"{name} requests", xlabel="seconds from the first arrival", ylim=(0, None))
 
 
@@ -110,9 +112,25 @@ def _shares(found: Validation, axis: Any, name: str) -> None:
         _empty(axis, f"{TIMES[name]}: not on both sides")
         return
     for each, (_, _, label, colour) in zip(values, _sides(found), strict=True):
-        axis.ecdf(each[~np.isnan(each)], label=label, **_LINES[colour])
+        axis.step(*_below(each), where="post", label=label, **_LINES[colour])
     axis.set(title=f"{TIMES[name]}, distribution", xlabel="seconds", ylabel="share of requests")
-    axis.set(xlim=(0, None))
+    axis.set(xlim=(0, None), ylim=(0, 1.02))
+
+
+def _below(values: Numbers) -> tuple[Numbers, Numbers]:
+    """Each value, and the share of them that is not greater."""
+    ordered = np.sort(values[~np.isnan(values)])
+    shares = (1 + np.arange(len(ordered))) / len(ordered)
+    values, shares = _thinned(ordered, shares)
+    return np.concatenate((values[:1], values)), np.concatenate(([0.0], shares))
+
+
+def _thinned(x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
+    """At most `POINTS` of the points of a line, the first and the last among them."""
+    if len(x) <= POINTS:
+        return x, y
+    kept = np.linspace(0, len(x) - 1, POINTS).round().astype(np.int64)
+    return x[kept], y[kept]
 
 
 def _points(found: Validation, axis: Any, name: str) -> None:
@@ -126,9 +144,13 @@ def _points(found: Validation, axis: Any, name: str) -> None:
         return
     most = 1.05 * float(np.nanmax([a, b]))
     axis.plot([0, most], [0, most], color=NEUTRAL, linewidth=0.8)
-    axis.scatter(b, a, s=7, color=PREDICTED, alpha=0.5, linewidths=0)
+    _scatter(axis, b, a)
     axis.set(title=f"{TIMES[name]} of each request", xlabel="measured, seconds", ylabel="predicted, seconds")
     axis.set(xlim=(0, most), ylim=(0, most))
+
+
+def _scatter(axis: Any, x: Numbers, y: Numbers) -> None:
+    axis.scatter(x, y, s=7, color=PREDICTED, alpha=0.4, linewidths=0, rasterized=len(x) > MANY)
 
 
 def _differences(found: Validation, axis: Any) -> None:
@@ -140,7 +162,7 @@ def _differences(found: Validation, axis: Any) -> None:
     if found.kept.is_paired:
         apart = (found.predicted.column("e2e_s") - found.measured.column("e2e_s"))[found.kept.measured]
         arrival = found.measured.column("arrival_s")[found.kept.measured]
-        axis.scatter(arrival, apart, s=7, color=PREDICTED, alpha=0.35, linewidths=0)
+        _scatter(axis, arrival, apart)
     middles = [(part.begin + part.end) / 2 for part in found.parts]
     means = [part.e2e for part in found.parts]
     axis.plot(middles, means, color="black", linewidth=1.2, marker="o", markersize=3)

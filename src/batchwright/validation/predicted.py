@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -26,12 +27,22 @@ def predicted_side(folder: RunFolder, policy: str | None = None, title: str | No
     steps = _steps(folder, name)
     return Side(
         name=name if title is None else title,
+        remarks=tuple(_remarks(folder.summary)),
         requests=requests,
         levels=present(requests) | {level: _level(steps, level) for level in _LEVELS},
         itl=_itl(folder.summary, name),
         itl_skip=folder.summary["num_warm_up_requests"],
         steps=steps,
     )
+
+
+def _remarks(summary: dict[str, Any]) -> Iterator[str]:
+    """Where its own summary counts other requests than are compared here."""
+    loads, warm_up = summary["num_loads"], summary["num_warm_up_requests"]
+    if loads > 1:
+        yield f"the run folder is of {loads} loads; the first one is compared"
+    if warm_up:
+        yield f"its own summary leaves out {warm_up:,} requests as warm-up; here --skip says how many"
 
 
 def chosen(folder: RunFolder, policy: str | None) -> str:

@@ -47,9 +47,15 @@ def error(line: Line) -> str:
 
 def missing(found: Validation) -> list[str]:
     """What only one side has, or none, by the first word of its title."""
-    one = {_first(line): _who(line) for line in found.lines.values() if not line.is_defined}
+    lacking = [line for line in found.lines.values() if not line.is_defined and not _is_level(found, line)]
+    one = {_first(line): _who(line) for line in lacking}
     has_some = {_first(line) for line in found.lines.values() if line.is_defined}
     return [f"{title}: {who}" for title, who in one.items() if title not in has_some]
+
+
+def _is_level(found: Validation, line: Line) -> bool:
+    """Is it of a level that both sides have, but at no time together?"""
+    return found.has_level(line.key.partition(".")[0])
 
 
 def _first(line: Line) -> str:
@@ -80,7 +86,7 @@ def _unqueued(found: Validation) -> Iterator[str]:
     who = found.who_tells_waits
     if who and not isnan(found.longest_step):
         yield (
-            f"unqueued: {count(len(found.unqueued.measured))} requests, which were admitted within "
+            f"unqueued: {count(len(found.unqueued.measured))}, which were admitted within "
             f"{seconds(found.longest_step)} (the longest predicted step), as {who}"
         )
 
@@ -92,7 +98,7 @@ def _failed(found: Validation) -> Iterator[str]:
         ends = side.column("e2e_s")[rows]
         num_failed = sum(map(isnan, ends.tolist()))
         if "e2e_s" in side.requests and num_failed:
-            yield f"{count(num_failed)} requests have no end {name}, and no part in times"
+            yield f"without an end as {name}: {count(num_failed)}, which have no part in times"
 
 
 def beyond(found: Validation) -> Iterator[str]:

@@ -30,7 +30,7 @@ class Side:
     itl       of all gaps of all requests; `itl_skip`: of all but so many of the first requests
     steps     a row per step, as `Run.steps`; None: not known
     totals    single numbers of all requests that stand for columns that are missing, as `preemptions`
-    remarks   what wrote it, what it means by its metrics, and what is wrong in it
+    remarks   what wrote it, what it means by its metrics, and what is odd or wrong in it
     """
 
     name: str
