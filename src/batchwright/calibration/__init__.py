@@ -1,0 +1,1 @@
+"""Find the parameters of a cost model from measurements: see `timings`."""
