@@ -36,7 +36,7 @@ def compare(scenario: Scenario, output: Output) -> None:
         run_folder.check_place(output.folder, output.force)
     prepared = prepare(scenario)
     runs = _run(prepared)
-    notes = [*prepared.notes, *(found.note for found in runs.values() if found.note)]
+    notes = [*prepared.notes, *(found.note for found in runs.values() if found.note), *prepared.beyond(runs)]
     if output.folder is not None or output.as_json:
         summary = {**runs.to_json(), "cost": prepared.cost_name, "notes": notes, **_windows(runs, window)}
         if output.folder is not None:

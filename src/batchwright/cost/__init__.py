@@ -2,6 +2,7 @@
 
     Constant    a
     Linear      a + p * prompt tokens + d * rows + c * KV tokens read + q * prefill attention
+    Fitted      the same in pieces along the tokens of a step
     Roofline    max(FLOPs / rate, bytes / bandwidth) of the matrices + the same of attention
                 + what GPUs send one another + launch
     Hosted      a model of the device + the host's time, which adds to it or hides behind it
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from batchwright.cost.checks import GREATEST, LEAST
 from batchwright.cost.constant import Constant
+from batchwright.cost.fitted import Fitted
 from batchwright.cost.hosted import Hosted, device_of
 from batchwright.cost.linear import Linear
 from batchwright.cost.model import Cost, CostModel, Stretch
@@ -31,6 +33,7 @@ __all__ = [
     "Constant",
     "Cost",
     "CostModel",
+    "Fitted",
     "Hosted",
     "Linear",
     "Roofline",

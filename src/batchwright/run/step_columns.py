@@ -78,14 +78,14 @@ def _prefill_tokens(timeline: Timeline) -> Numbers:
     stays, early = timeline.admitted, timeline.column("chunks").reshape(-1, 3)
     places = np.searchsorted(stays["seat"], early[:, 1])
     done = np.bincount(places, early[:, 2], len(stays["seat"]))
-    rest = _filled(timeline) - stays["cached"] - stays["brought"] - done
+    rest = prompt_and_more(timeline) - stays["cached"] - stays["brought"] - done
     has_all = timeline.has_prompt
     ticks = np.concatenate((early[:, 0], stays["since"][has_all] - 1))
     tokens = np.concatenate((early[:, 2], rest[has_all]))
     return np.bincount(ticks, tokens, timeline.num_steps).astype(np.int64)
 
 
-def _filled(timeline: Timeline) -> Numbers:
+def prompt_and_more(timeline: Timeline) -> Numbers:
     """Tokens that each stay in order of admission had in the cache before it first decoded."""
     stays = timeline.admitted
     clocks = timeline.clock(stays["stopped"]) - timeline.clock(stays["since"])
@@ -122,7 +122,7 @@ def _taken(timeline: Timeline, block_size: int, num_clocks: int) -> Numbers:
 
 def _runs(timeline: Timeline) -> tuple[Numbers, Numbers, Numbers]:
     """Clocks low .. high - 1 in which a stay decodes without a hold, and one in which it takes a block."""
-    stays, filled = timeline.admitted, _filled(timeline)
+    stays, filled = timeline.admitted, prompt_and_more(timeline)
     chosen = np.flatnonzero((stays["since"] >= 0) & (stays["reserved"] == 0))
     ticks, places = timeline.held
     is_ours = stays["reserved"][places] == 0

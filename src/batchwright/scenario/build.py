@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +20,12 @@ from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.limits import Limits
 from batchwright.policies import Static
+from batchwright.profile import Profile, beyond
+from batchwright.profile import read as read_profile
 from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
+from batchwright.run import Run
 from batchwright.scenario.keys import Scenario, is_given
+from batchwright.scenario.like import like_notes
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
 from batchwright.scenario.split import SPLITS, split_of
@@ -36,6 +41,7 @@ from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
+_GPU: Final = ("gpu", "model", *SPLITS, "gpu_memory_utilization")
 OVER_LENGTH: Final = ("reject", "fail")
 
 
@@ -58,11 +64,21 @@ class Prepared:
     policies: dict[str, Any]
     sources: dict[str, str]
     notes: list[str]
+    profile: Profile | None
+
+    def beyond(self, runs: Mapping[str, Run]) -> list[str]:
+        """Where runs leave what the profile was measured on, a line for each that does."""
+        if self.profile is None:
+            return []
+        fitted = self.profile.range
+        found = {name: beyond(run.made_steps(), fitted) for name, run in runs.items()}
+        left = "goes beyond the steps that its profile was fitted to"
+        return [f"{name} {left}: {text}" for name, text in found.items() if text]
 
     def resolved(self) -> Scenario:
         """The scenario with what was chosen for the user written out, so that it runs the same again."""
         given, server = self.scenario, dict[str, Any]()
-        if given.cost is None:
+        if given.cost is None and given.profile is None:
             server |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
             if given.num_gpu_blocks_override is None:
                 server["gpu_memory_utilization"] = UTILIZATION
@@ -88,11 +104,13 @@ def written_out(given: Scenario, limits: Limits, server: dict[str, Any]) -> Scen
 
 def prepare(scenario: Scenario) -> Prepared:
     """Read the load and make the rest.  Raises BatchwrightError."""
+    profile = None if scenario.profile is None else read_profile(Path(scenario.profile))
+    scenario, limits_of_profile = _with_limits(scenario, profile)
     policies, sources = chosen_policies(scenario)
     slo = None if scenario.slo is None else read_slo(scenario.slo)
     check_repeat(scenario.repeat)
     load = load_of(scenario)
-    cost, cost_name, cost_notes = _cost(scenario)
+    cost, cost_name, cost_notes = _cost(scenario, profile)
     flags, limit_notes = _limits(scenario, cost, load)
     split = split_of(scenario)
     limits = split.together(flags)
@@ -108,7 +126,15 @@ def prepare(scenario: Scenario) -> Prepared:
         flags=flags,
         policies=policies,
         sources=sources,
-        notes=[*load.notes, *cost_notes, *limit_notes, *split.notes(limits)],
+        notes=[
+            *load.notes,
+            *like_notes(scenario),
+            *cost_notes,
+            *limits_of_profile,
+            *limit_notes,
+            *split.notes(limits),
+        ],
+        profile=profile,
     )
 
 
@@ -171,13 +197,34 @@ def _with_memory(policy: Any, scenario: Scenario) -> Any:
 # --- cost ---------------------------------------------------------------------
 
 
-def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
+def _with_limits(scenario: Scenario, profile: Profile | None) -> tuple[Scenario, list[str]]:
+    """The limits of the measured server, where the scenario leaves them open, and a note on each."""
+    limits = {} if profile is None else dict(profile.limits)
+    defaults = {field.name: field.default for field in structs.fields(Scenario)}
+    is_open = {name: getattr(scenario, name) == defaults[name] for name in limits}
+    if is_open.get("num_gpu_blocks_override") and not is_open.get("block_size", True):
+        _check_block_size(scenario, limits)
+    taken = {name: value for name, value in limits.items() if is_open[name] and value != defaults[name]}
+    notes = [f"{name} is {value}, that of the profile" for name, value in taken.items()]
+    return structs.replace(scenario, **taken), notes
+
+
+def _check_block_size(scenario: Scenario, limits: dict[str, int]) -> None:
+    """Raises InputError if the blocks of a profile are of another size than the scenario wants."""
+    if scenario.block_size != limits["block_size"]:
+        raise InputError(
+            f"--block-size is {scenario.block_size}, but the {limits['num_gpu_blocks_override']} KV blocks "
+            f"of the profile are of {limits['block_size']}; give --num-gpu-blocks-override too"
+        )
+
+
+def _cost(scenario: Scenario, profile: Profile | None) -> tuple[CostModel, str, list[str]]:
     """The cost model, its name, and what was chosen for the user."""
+    if profile is not None:
+        _check_alone(scenario, "profile", ("cost", *_GPU))
+        return profile.model(), f"profile {profile.name}", list(profile.notes())
     if scenario.cost is not None:
-        names = ("gpu", "model", *SPLITS, "gpu_memory_utilization")
-        given = [f"--{name.replace('_', '-')}" for name in names if is_given(scenario, name)]
-        if given:
-            raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
+        _check_alone(scenario, "cost", _GPU)
         return cost_of(scenario.cost), scenario.cost, [f"cost is {scenario.cost}"]
     gpu = DEFAULT_GPU if scenario.gpu is None else scenario.gpu
     model = DEFAULT_MODEL if scenario.model is None else scenario.model
@@ -192,6 +239,13 @@ def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     base, each = cost.base * 1e6, cost.per_running * 1e6
     host = f"the host takes {base:g} us + {each:g} us per running request a step; async scheduling hides it"
     return cost, f"hosted {name}", [said, host]
+
+
+def _check_alone(scenario: Scenario, key: str, others: tuple[str, ...]) -> None:
+    """Raises InputError if `key` is given together with one of `others`."""
+    given = [f"--{name.replace('_', '-')}" for name in others if is_given(scenario, name)]
+    if given:
+        raise InputError(f"--{key} is given together with {given[0]}; leave one of them out")
 
 
 # --- limits -------------------------------------------------------------------
@@ -266,12 +320,16 @@ def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, st
     given = UTILIZATION if utilization is None else utilization
     found = engine_blocks(limits, cost, given)
     if found is None:
-        return limits, "KV memory is not modelled with --cost; give --num-gpu-blocks-override"
+        return limits, f"KV memory is not modelled with {_source(scenario)}; give --num-gpu-blocks-override"
     tokens = found * limits.block_size
     return replace(limits, num_kv_blocks=found), (
         f"{found} KV blocks of {limits.block_size} ({tokens} tokens) fit the GPU memory at "
         f"gpu_memory_utilization {given}{'' if utilization is not None else ' (default)'}"
     )
+
+
+def _source(scenario: Scenario) -> str:
+    return "--cost" if scenario.profile is None else "this profile"
 
 
 def usable_blocks(scenario: Scenario) -> int | None:
