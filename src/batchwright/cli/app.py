@@ -241,9 +241,14 @@ def import_file(
     import_file(file, run, output, force, json)
 
 
+_TIMED: Final = "Server (where a file has timings of requests alone)"
+
+
 @app.command()
 def fit(
-    files: Annotated[list[Path], Argument(help="run folders, or logs of steps, of one server")],
+    files: Annotated[
+        list[Path], Argument(help="run folders or logs of steps, or the timings of requests, of one server")
+    ],
     *,
     output: Annotated[
         Path | None, Option("-o", "--output", help="profile (.yaml) to write, for --profile")
@@ -253,15 +258,39 @@ def fit(
     attention: Annotated[
         bool, Option(help="fit what attention takes, too: KV tokens read, and pairs of a prompt")
     ] = True,
+    like: Annotated[
+        str | None, Option(help="how the server was started: 'vllm serve ...'", rich_help_panel=_TIMED)
+    ] = None,
+    gpu: Annotated[str | None, Option(help="its GPU; default: H100-SXM", rich_help_panel=_TIMED)] = None,
+    model: Annotated[str | None, Option(help="default: llama-3.1-8b", rich_help_panel=_TIMED)] = None,
+    tp: Annotated[
+        int | None, Option("--tp", "--tensor-parallel-size", help="that share it", rich_help_panel=_TIMED)
+    ] = None,
+    policy: Annotated[str | None, Option(help="such as vllm@0.19", rich_help_panel=_TIMED)] = None,
+    load: Annotated[
+        str | None, Option(help="trace that says more of the same requests", rich_help_panel=_TIMED)
+    ] = None,
+    held_out: Annotated[
+        float | None, Option(help="share of the last requests, to test on", rich_help_panel=_TIMED)
+    ] = None,
+    set: Annotated[
+        list[str] | None, Option(help="key=value of a scenario; may be repeated", rich_help_panel=_TIMED)
+    ] = None,
     force: Annotated[bool, Option("--force", help="replace a file that is there")] = False,
     json: Annotated[bool, Option("--json", help="print JSON (docs/fit.md) instead of tables")] = False,
 ) -> None:
-    """Fit a cost model to measured steps, with error bars, and keep it as a profile."""
-    from batchwright.cli.fit import Settings, fit
+    """Fit a cost model to measured steps or requests, with error bars, and keep it as a profile."""
+    from batchwright.cli.fit import fit
+    from batchwright.cli.fit_requests import ServerFlags
+    from batchwright.cli.fit_settings import Settings
 
+    server = ServerFlags(
+        like=like, gpu=gpu, model=model, tp=tp, policy=policy, load=load, held_out=held_out, sets=set or []
+    )
     fit(
         files,
         Settings(output=output, name=name, run=run, attention=attention, force=force, as_json=json),
+        server,
     )
 
 

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
-from batchwright.calibration.measured import read_steps
+from batchwright.calibration.measured import steps_of, together
 from batchwright.calibration.report import lines, profile_of, tables, to_json
 from batchwright.calibration.steps import fit_steps
+from batchwright.cli.fit_requests import ServerFlags
+from batchwright.cli.fit_requests import fit as fit_of_requests
+from batchwright.cli.fit_settings import Settings
 from batchwright.cli.progress import stages
 from batchwright.cli.screen import screen
+from batchwright.errors import InputError
 from batchwright.files import check_free, write_whole
-from batchwright.profile import Profile, as_text
+from batchwright.imported import Imported, read
+from batchwright.profile import as_text
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The command's own flags; None: not given."""
-
-    output: Path | None
-    name: str | None
-    run: str | None
-    attention: bool
-    force: bool
-    as_json: bool
-
-
-def fit(paths: list[Path], settings: Settings) -> None:
-    """Fit, print, and write a profile if one is asked for.  Raises InputError."""
+def fit(paths: list[Path], settings: Settings, server: ServerFlags) -> None:
+    """Fit to the steps of the files, or to the timings of the requests of one.  Raises InputError."""
     if settings.output is not None:
         check_free(settings.output, settings.force)
-    steps = read_steps(paths, settings.run)
+    measured = [read(path, settings.run) for path in paths]
+    name = settings.name_of(paths)
+    if any(found.steps is not None for found in measured) or all(f.requests is None for f in measured):
+        _fit_steps(measured, name, settings, server)
+        return
+    if len(measured) > 1:
+        raise InputError(f"{len(measured)} files of requests are given; a server is fitted to one")
+    fit_of_requests(measured[0], name, settings, server)
+
+
+def _fit_steps(measured: list[Imported], name: str, settings: Settings, server: ServerFlags) -> None:
+    if server.is_given:
+        raise InputError("steps need no simulation, so nothing of the server is asked; give the files alone")
+    steps = together([steps_of(found) for found in measured])
     with stages() as report:
         found = fit_steps(steps, settings.attention, lambda share: report("fit", share))
-    profile = profile_of(found, settings.name or _name(paths, settings.output))
+    profile = profile_of(found, name)
     if settings.output is not None:
         write_whole(settings.output, as_text(profile), settings.force)
     if settings.as_json:
@@ -42,15 +47,5 @@ def fit(paths: list[Path], settings: Settings) -> None:
         print(json.dumps({**to_json(found), "profile": written}, indent=2))
         return
     console = screen()
-    for part in (*lines(found), *tables(found), *_end(profile, settings.output)):
+    for part in (*lines(found), *tables(found), *settings.end(profile.cost)):
         console.print(part)
-
-
-def _name(paths: list[Path], output: Path | None) -> str:
-    """What the profile is called: as its file, or the first one measured."""
-    return (paths[0] if output is None else output).name.split(".")[0]
-
-
-def _end(profile: Profile, output: Path | None) -> list[str]:
-    said = [f"--cost '{profile.cost}'"]
-    return said if output is None else [*said, f"{output}: written; compare LOAD --profile {output} uses it"]

@@ -138,6 +138,25 @@ class Roofline:
         splits = (self.pp, self.dp, self.ep, self.router_skew, self.context_cv)
         return Roofline, (self.gpu, self.model, self.tp, *settings, *splits)
 
+    def with_efficiency(
+        self, mfu: float | None = None, mbu: float | None = None, fixed_seconds: float | None = None
+    ) -> Roofline:
+        """The same hardware and model; None leaves a parameter as it is.  Raises CostError."""
+        return Roofline(
+            self.gpu,
+            self.model,
+            self.tp,
+            self.mfu if mfu is None else mfu,
+            self.mbu if mbu is None else mbu,
+            self.link,
+            self.fixed_seconds if fixed_seconds is None else fixed_seconds,
+            self.pp,
+            self.dp,
+            self.ep,
+            self.router_skew,
+            self.context_cv,
+        )
+
     @property
     def is_plain(self) -> bool:
         """Does the formula above say all: one stage, one rank, and experts that are alike?"""

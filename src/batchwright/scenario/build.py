@@ -107,14 +107,14 @@ def written_out(given: Scenario, limits: Limits, server: dict[str, Any]) -> Scen
     return structs.replace(given, **missing)
 
 
-def prepare(scenario: Scenario) -> Prepared:
-    """Read the load and make the rest.  Raises BatchwrightError."""
+def prepare(scenario: Scenario, load: Workload | None = None) -> Prepared:
+    """Read the load, unless it is given, and make the rest.  Raises BatchwrightError."""
     profile = None if scenario.profile is None else read_profile(Path(scenario.profile))
     scenario, limits_of_profile = with_limits(scenario, profile)
     policies, sources = chosen_policies(scenario)
     slo = None if scenario.slo is None else read_slo(scenario.slo)
     check_repeat(scenario.repeat)
-    load = load_of(scenario)
+    load = load_of(scenario) if load is None else load
     cost, cost_name, cost_notes = _cost(scenario, profile)
     memory = _memory(scenario, cost)
     flags, limit_notes = _limits(scenario, memory, load, counting_engine(policies.values()))
