@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from batchwright.errors import InputError, nearest
+from batchwright.hardware import GPUS as CATALOGUE
+from batchwright.hardware import MODELS, Gpu, Model
 from batchwright.operators.package import ENGINES, Package
 
 GPUS: Final = {  # our names where they are not the package's in other letters
@@ -24,13 +26,27 @@ def find_gpu(package: Package, gpu: str, engine: str) -> str:
     """The package's name of a GPU on which that engine was measured.  Raises InputError."""
     if engine not in ENGINES:
         raise InputError(f"unknown engine {engine!r} of measured step times{nearest(engine, ENGINES)}")
-    plain = gpu.lower().replace("-", "_").replace(" ", "_")
-    name = GPUS.get(plain, plain)
+    name = GPUS.get(_plain_gpu(gpu), _plain_gpu(gpu))
     known = [system for system, engines in package.systems.items() if engine in engines]
     if name not in known:
         has = f"; it has them of {', '.join(known)}"
         raise InputError(f"{package} has no measurements of {engine} on GPU {gpu!r}{has if known else ''}")
     return name
+
+
+def our_gpu(gpu: str) -> Gpu | None:
+    """The GPU of the catalogue that the package calls so; None: there is none."""
+    known = [name for name, other in GPUS.items() if other == gpu] or [gpu]
+    return next((own for name, own in CATALOGUE.items() if _plain_gpu(name) in known), None)
+
+
+def our_model(model: str) -> Model | None:
+    """The model of the catalogue that the package calls so; None: there is none."""
+    return MODELS.get(plain(model))
+
+
+def _plain_gpu(gpu: str) -> str:
+    return gpu.lower().replace("-", "_").replace(" ", "_")
 
 
 def find_model(package: Package, model: str) -> str:
