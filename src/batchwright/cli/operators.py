@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from time import perf_counter
 from math import inf
+from time import perf_counter
 from typing import Any, Final
 
 from batchwright.cli.screen import screen
@@ -17,7 +17,6 @@ from batchwright.operators.check import Difference, difference
 from batchwright.operators.measured import asked_of, built, opened
 from batchwright.operators.package import Package, installed
 from batchwright.plain_table import plain_table, table_text
-
 
 CAVEAT: Final = (
     "Every decode and prompt has 1000 tokens. The roofline is uncalibrated and has 0.5 ms of launch in it;\n"
