@@ -16,7 +16,7 @@ from setuptools import Extension, setup
 
 CORE = (
     "request", "step", "arrivals", "ranked", "blocks", "waiting", "log", "prediction", "tally",
-    "speculation", "drafts", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
+    "speculation", "drafts", "host_memory", "movers", "refusals", "extremes", "batch", "swapping", "handover",
     "drafted", "driver", "simulator",
     "cluster/events", "cluster/replica", "cluster/routers", "cluster/cluster",
     "engines/sequence", "engines/work", "engines/numbered", "engines/live",

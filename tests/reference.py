@@ -491,6 +491,8 @@ def work_of(plan: Plan) -> dict[str, float]:
         "padded_rows": len(plan.padding),
         "context_tokens": sum(part.past for part in decodes) + sum(plan.padding),
         "sampled_rows": sum(part.is_sampled for part in plan.parts),
+        "least_context": min([part.past for part in decodes] + plan.padding, default=0),
+        "greatest_context": max([part.past for part in decodes] + plan.padding, default=0),
     }
 
 

@@ -19,7 +19,7 @@ WORK = BASE | {"limits", "step", "request", "config", "ranked"}
 LEAF = BASE | {"request", "step"}
 STATE = WORK | {
     "arrivals", "blocks", "waiting", "log", "prediction", "tally", "speculation", "drafts", "link",
-    "host_memory", "movers", "refusals",
+    "host_memory", "movers", "refusals", "extremes",
 }  # fmt: skip
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
@@ -43,6 +43,7 @@ LAYERS: dict[str, set[str]] = {
     "host_memory": WORK | {"link"},
     "movers": WORK,
     "refusals": WORK,
+    "extremes": WORK,
     "batch": STATE,
     "swapping": STATE | {"batch"},
     "handover": STATE | {"batch", "swapping"},
@@ -61,9 +62,10 @@ LAYERS: dict[str, set[str]] = {
     "cost": LEAF | {"hardware"},
     "host_link": LEAF | {"cost", "link"},
     "operators": LEAF | {"hardware", "cost", "files"},
-    "cost_text": LEAF | {"hardware", "cost", "expressions", "operators"},
+    "layer_profile": LEAF | {"hardware", "cost", "metrics"},
+    "cost_text": LEAF | {"hardware", "cost", "expressions", "layer_profile", "operators"},
     "checkpoint": LEAF,
-    "settled": LEAF | {"limits", "cost", "workload"},
+    "settled": LEAF | {"limits", "cost", "workload", "hardware"},
     "history": BASE | {"request", "log"},
     "drafted": LEAF | {"cost", "drafts", "speculation"},
     "driver": STATE | {"batch", "swapping", "contract", "cost", "drafted", "host_link"},
@@ -72,13 +74,14 @@ LAYERS: dict[str, set[str]] = {
 }
 CORE = {
     "errors", "config", "limits", "step", "request", "ranked", "arrivals", "blocks", "waiting", "log",
-    "prediction", "tally", "link", "host_memory", "movers", "refusals", "batch", "swapping", "handover",
+    "prediction", "tally", "link", "host_memory", "movers", "refusals", "extremes", "batch", "swapping",
+    "handover",
     "contract", "policies", "cost", "driver", "simulator", "speculation", "drafts", "drafted", "host_link",
     "cluster",
 }  # fmt: skip
 # Above the simulator, lowest first: each rank may import all before it, and its own.
 RANKS: list[set[str]] = [
-    {"layer_profile", "server_command", "imported"},
+    {"server_command", "imported"},
     {"cluster", "run", "conformance"},
     {"drawing", "export"},
     {"planner", "explain", "replications", "client_report"},

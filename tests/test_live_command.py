@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -186,6 +187,39 @@ def test_a_run_on_a_machine_that_drifted_is_repeated_with_a_new_calibration() ->
     assert abs(found.error("vllm", "e2e_s.mean")) < 1e-6
 
 
+def test_a_run_on_a_machine_that_was_slow_only_meanwhile_is_repeated() -> None:
+    machine = machine_of()
+    study = study_of(bench_of(machine), "vllm")
+    was_slow = False
+
+    def report(text: str, share: float) -> None:
+        nonlocal was_slow
+        if text.startswith("vllm: ") and not was_slow:
+            machine.factor = 1.3 if 0.2 < share < 0.9 else 1.0
+            was_slow = share >= 0.9
+
+    study.run(Workload.open(LOAD), 1, report)
+    found = study.result()
+    assert found is not None
+    (cell,) = found.cells["vllm"]
+    assert cell.attempts == 2 and not cell.has_drifted and len(found.calibrations) == 2
+    assert abs(found.error("vllm", "e2e_s.mean")) < 1e-6
+
+
+def test_pulses_leave_a_run_as_it_is() -> None:
+    """The same tokens at the same times, though the engine has computed more."""
+    machine = machine_of()
+    machine.switch = 0.004
+    load, ends = Workload.open(LOAD), []
+    for blocks in (machine.capacity.num_kv_blocks, None):
+        bench = bench_of(machine)
+        machine.capacity = replace(machine.capacity, num_kv_blocks=blocks)
+        live, samples = bench.serve(Vllm(), load.requests(16))
+        assert bool(samples.pulses) == (blocks is not None)
+        ends.append([live.log.seconds("times")[i] for i in range(9)])
+    assert ends[0] == pytest.approx(ends[1], abs=1e-9)
+
+
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_a_machine_that_never_rests_is_told_of(attempts: int) -> None:
     machine = machine_of()
@@ -275,7 +309,7 @@ def test_a_batch_size_that_is_found_for_the_load_is_told_and_measured(
 ) -> None:
     text = printed(capsys, "--policies", "static(batch_size=auto)")
     assert "batch_size is" in text and "lowest mean E2E" in text
-    assert "drifted by +0.0%; step times err by +0.0%" in text
+    assert "drifted by +0.0% (during the run +0.0%)" in text
 
 
 def test_the_folder_has_a_run_folder_of_each_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

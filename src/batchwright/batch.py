@@ -28,6 +28,7 @@ from typing import Final
 from batchwright.blocks import Blocks
 from batchwright.drafts import Drafts
 from batchwright.errors import PolicyError
+from batchwright.extremes import Extremes
 from batchwright.host_memory import HostMemory
 from batchwright.limits import Limits
 from batchwright.link import Link
@@ -71,7 +72,7 @@ class Batch:
 
     __slots__ = (  # a misspelt setting is an error, interpreted or compiled
         "_crossing", "_num_crossing", "_padding", "_padding_attention", "blocks", "chunks", "clock",
-        "context", "decodes_run", "drafts", "draining", "edits", "has_preempted", "held", "host",
+        "context", "decodes_run", "drafts", "draining", "edits", "extremes", "has_preempted", "held", "host",
         "is_reserved", "is_streamed", "joined", "limits", "link", "log", "max_running", "movers", "now",
         "num_coming", "num_decoding", "num_padded", "num_swapped", "num_waiting", "on_end", "overlap", "pads",
         "predict", "predictor", "prefilling", "running", "tally", "tick_count", "transfer_time", "waiting",
@@ -99,6 +100,7 @@ class Batch:
         self.movers = Movers()  # KV on its way, and its blocks
         self.num_coming = 0  # requests whose KV comes, and a seat is kept for each
         self.transfer_time = NEVER  # when the next one has come or gone
+        self.extremes: Extremes | None = None  # of the contexts, if the cost model asks for them
         # Settings, which a policy makes when it begins.
         self.max_running = limits.max_num_seqs
         self.overlap = False  # is a step planned before the last one's tokens are known?
@@ -440,6 +442,8 @@ class Batch:
         step.sampled_rows = sampled + step.num_decodes
         if self.drafts is not None:
             self.drafts.measure(self.running if runs else (), self.clock, step)
+        if self.extremes is not None:
+            self.extremes.measure(step, self.clock)
 
     def tick(self, steps: int) -> None:
         """`steps` steps: every decoding request gains one token in each."""
@@ -498,6 +502,8 @@ class Batch:
                 self.drafts.join(r)
         self.num_decoding += 1
         self.context += r.computed
+        if self.extremes is not None:
+            self.extremes.join(r)
         if self.tally is not None:
             self.tally.start(r)
 
@@ -507,6 +513,8 @@ class Batch:
         if tokens > 0:
             r.shift += tokens
             self.context += tokens
+            if self.extremes is not None:
+                self.extremes.join(r)
             self.log.accepted += (self.tick_count - 1, r.seat, tokens)
 
     def stop(self, r: Request) -> None:
@@ -523,6 +531,8 @@ class Batch:
         r.shift = r.computed - self.clock
         self.num_padded += 1
         self.context += r.computed
+        if self.extremes is not None:
+            self.extremes.join(r)
 
     def finish(self, r: Request) -> None:
         """Take `r` out of the batch for good."""
@@ -540,7 +550,13 @@ class Batch:
         decodes = [r for r in self.running if r.state == DECODING]
         padded = [r for r in self.running if r.state == PADDED]
         assert len(decodes) == self.num_decoding and len(padded) == self.num_padded
-        assert self.context == sum(self.clock + r.shift for r in decodes + padded)
+        contexts = [self.clock + r.shift for r in decodes + padded]
+        assert self.context == sum(contexts)
+        if self.extremes is not None and contexts:
+            step = Step()
+            step.num_decodes = len(contexts)
+            self.extremes.measure(step, self.clock)
+            assert step.least_context == min(contexts) and step.greatest_context == max(contexts)
         assert all(r.state == PREFILLING and r.unfilled > 0 for r in self.prefilling)
         size = self.blocks.block_size
         for phase in range(size):

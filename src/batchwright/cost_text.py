@@ -14,8 +14,8 @@ from batchwright.expressions import expression, literal
 def cost(text: str) -> Cost:
     """The cost model that a text such as `linear(base=0.005, prefill=2e-5)` describes.
 
-    Models: constant, linear, roofline, measured, hosted; arguments are numbers, quoted names or, for
-    hosted, another model.  Raises InputError on anything else, CostError on a value out of range.
+    Models: constant, linear, roofline, layers, measured, hosted; arguments are numbers, quoted names or,
+    for hosted, another model.  Raises InputError on anything else, CostError on a value out of range.
     """
     tree = expression(text)
     if not isinstance(tree, ast.Call):
@@ -30,11 +30,19 @@ def _measured(**values: Any) -> Cost:
     return measured(**values)
 
 
+def _layers(**values: Any) -> Cost:
+    """A layer profile is read only where one is named: its reader is slow to import."""
+    from batchwright.layer_profile import layers
+
+    return layers(**values)
+
+
 _MODELS: Final[dict[str, Callable[..., Cost]]] = {
     "constant": Constant,
     "linear": Linear,
     "roofline": Roofline,
     "measured": _measured,
+    "layers": _layers,
     "hosted": Hosted,
 }
 _KINDS: Final = {  # "a number" for all others
@@ -46,6 +54,10 @@ _KINDS: Final = {  # "a number" for all others
     "ep": "True or False",
     "engine": "a quoted name",
     "version": "a quoted name",
+    "folder": "a quoted name",
+    "layers": "a whole number",
+    "max_cudagraph_capture_size": "a whole number",
+    "dtype": "a quoted name",
     "quantization": "a quoted name",
     "kv_cache_dtype": "a quoted name",
     "cost": "a cost model",
@@ -55,12 +67,17 @@ _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
     "linear": ("base", "prefill", "decode", "context", "prefill_attention"),
     "roofline": (
         "gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds", "pp", "dp", "ep", "router_skew",
-        "context_cv",
+        "context_cv", "dtype", "quantization", "kv_cache_dtype",
+    ),
+    "layers": (
+        "folder", "model", "tp", "layers", "step", "dp", "ep", "link", "hop", "max_cudagraph_capture_size",
     ),
     "measured": ("gpu", "model", "tp", "ep", "engine", "version", "quantization", "kv_cache_dtype"),
     "hosted": ("cost", "base", "per_running"),
 }  # fmt: skip
-_REQUIRED: Final[dict[str, int]] = {"constant": 1, "linear": 1, "roofline": 2, "measured": 2, "hosted": 1}
+_REQUIRED: Final[dict[str, int]] = {  # the first so many
+    "constant": 1, "linear": 1, "roofline": 2, "layers": 1, "measured": 2, "hosted": 1,
+}  # fmt: skip
 
 
 def _built(call: ast.Call, text: str) -> Cost:

@@ -18,9 +18,10 @@ from batchwright.arrivals import Arrivals
 from batchwright.batch import LEAVE, PAD, Batch
 from batchwright.blocks import Blocks
 from batchwright.contract import Begins, Policy
-from batchwright.cost import CostModel, empty_seconds, stretch_of
+from batchwright.cost import CostModel, empty_seconds, reads_extremes, stretch_of
 from batchwright.drafted import drafted
 from batchwright.errors import PolicyError, RequestError
+from batchwright.extremes import Extremes
 from batchwright.host_link import host_link
 from batchwright.limits import Limits
 from batchwright.log import Log
@@ -50,6 +51,8 @@ class Driver:
     def __init__(self, policy: Policy | Begins, cost: CostModel, limits: Limits, blocks: Blocks) -> None:
         self.batch = Batch(limits, blocks)
         self.batch.link = host_link(cost)
+        if reads_extremes(cost):
+            self.batch.extremes = Extremes()
         self._ask = self._begun(policy)
         self.cost = drafted(cost, self.batch.drafts)
         self.stretch: Callable[[Step, int], float] = stretch_of(self.cost, self.batch.overlap)

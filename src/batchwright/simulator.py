@@ -238,6 +238,8 @@ class Simulator(Driver):
         b = self.batch
         if self._length == 0:
             self._step.quiet(b.num_decoding, b.num_padded, b.context)
+            if b.extremes is not None:
+                b.extremes.measure(self._step, b.clock)
             self._anchor = b.now
         steps = 1
         if self.skip and not self._ended:

@@ -4,7 +4,8 @@ A quiet step repeats the one before, except that every row reads one token more:
 
     context_tokens(j) = context_tokens + j * (num_decodes + padded_rows)
 
-so a cost model can price `k` quiet steps at once.
+so a cost model can price `k` quiet steps at once.  The least and the greatest context, where a cost
+model asks for them, grow by one token a step.
 
 A decode that verifies d draft tokens (`speculation`) costs what a decode and a chunk of d tokens
 on the same context cost that read its KV once: drafts are among `prefill_tokens`, their pairs in
@@ -22,8 +23,8 @@ class Step:
     """
 
     __slots__ = (
-        "context_tokens", "draft_tokens", "num_chunks", "num_decodes", "padded_rows", "past_tokens",
-        "prefill_attention", "prefill_tokens", "sampled_rows",
+        "context_tokens", "draft_tokens", "greatest_context", "least_context", "num_chunks", "num_decodes",
+        "padded_rows", "past_tokens", "prefill_attention", "prefill_tokens", "sampled_rows",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -36,6 +37,8 @@ class Step:
         self.context_tokens = 0  # KV tokens that decodes and padded rows read
         self.sampled_rows = 0  # rows that yield a token: decodes and last chunks; and draft tokens
         self.draft_tokens = 0  # that decodes verify
+        self.least_context = 0  # KV tokens of the row with the fewest, and of the one with the most;
+        self.greatest_context = 0  # 0: the cost model does not ask (`reads_extremes`), or no row
 
     def same(self, other: Step) -> bool:
         """Do both compute the same?"""
@@ -49,6 +52,8 @@ class Step:
             and self.prefill_attention == other.prefill_attention
             and self.sampled_rows == other.sampled_rows
             and self.draft_tokens == other.draft_tokens
+            and self.least_context == other.least_context
+            and self.greatest_context == other.greatest_context
         )
 
     def later(self, steps: int) -> Step:
@@ -63,10 +68,13 @@ class Step:
         step.context_tokens = self.context_tokens + steps * (self.num_decodes + self.padded_rows)
         step.sampled_rows = self.sampled_rows
         step.draft_tokens = self.draft_tokens
+        if self.greatest_context > 0:
+            step.least_context = self.least_context + steps
+            step.greatest_context = self.greatest_context + steps
         return step
 
     def quiet(self, num_decodes: int, padded_rows: int, context_tokens: int) -> None:
-        """Make this a step without prompt tokens."""
+        """Make this a step without prompt tokens, whose rows have the context that they have on average."""
         self.prefill_tokens = 0
         self.num_chunks = 0
         self.prefill_attention = 0.0
@@ -76,3 +84,5 @@ class Step:
         self.context_tokens = context_tokens
         self.sampled_rows = num_decodes
         self.draft_tokens = 0
+        self.least_context = 0
+        self.greatest_context = 0

@@ -5,6 +5,7 @@
     Roofline    max(FLOPs / rate, bytes / bandwidth) of the matrices + the same of attention
                 + what GPUs send one another + launch
     Table       tables of measured operators: of all tokens + of attention + of the output head
+    Layers      the layers of a model, each measured by itself (see `layer_profile`)
     Hosted      a model of the device + the host's time, which adds to it or hides behind it
     any callable from Step to seconds
 
@@ -17,7 +18,8 @@ from __future__ import annotations
 from batchwright.cost.checks import GREATEST, LEAST
 from batchwright.cost.constant import Constant
 from batchwright.cost.features import FEATURES, Range, features
-from batchwright.cost.hosted import Hosted, device_of
+from batchwright.cost.hosted import Hosted, device_of, reads_extremes
+from batchwright.cost.layers import ExpertTimes, Layers, LayerTimes
 from batchwright.cost.linear import Linear
 from batchwright.cost.model import Cost, CostModel, Stretch
 from batchwright.cost.roofline import FASTEST, Roofline
@@ -35,7 +37,10 @@ __all__ = [
     "Constant",
     "Cost",
     "CostModel",
+    "ExpertTimes",
     "Hosted",
+    "LayerTimes",
+    "Layers",
     "Linear",
     "OperatorTimes",
     "Range",
@@ -46,5 +51,6 @@ __all__ = [
     "device_of",
     "empty_seconds",
     "features",
+    "reads_extremes",
     "stretch_of",
 ]

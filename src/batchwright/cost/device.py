@@ -7,6 +7,7 @@ from typing import Any
 
 from batchwright.cost.checks import GREATEST, checked
 from batchwright.cost.constant import Constant
+from batchwright.cost.layers import Layers
 from batchwright.cost.linear import Linear
 from batchwright.cost.model import CostModel, Stretch
 from batchwright.cost.roofline import Roofline
@@ -41,7 +42,7 @@ def stretch_of_device(cost: CostModel) -> Stretch:
 
 def closed_form(cost: Any) -> Stretch | None:
     """The stretch that the model of a device offers; None: it has only single steps."""
-    if isinstance(cost, (Constant, Linear, Roofline, Table)):
+    if isinstance(cost, (Constant, Linear, Roofline, Layers, Table)):
         stretch: Stretch = cost.stretch
         return stretch
     own = getattr(cost, "stretch", None)

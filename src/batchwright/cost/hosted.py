@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from batchwright.cost.checks import check_not_negative
 from batchwright.cost.device import closed_form, stretch_of_device
+from batchwright.cost.layers import Layers
 from batchwright.cost.model import CostModel, Stretch
 from batchwright.cost.running_sum import RunningSum
 from batchwright.errors import CostError
@@ -34,7 +35,7 @@ class Hosted:
         if isinstance(self.cost, Hosted):
             raise CostError("cost of hosted has a host already; give the model of its device")
         object.__setattr__(self, "_device", stretch_of_device(self.cost))
-        summed = closed_form(self.cost) is None
+        summed = closed_form(self.cost) is None or isinstance(self.cost, Layers)  # which may get cheaper
         overlap = RunningSum(self._greater).stretch if summed else self._crossing
         object.__setattr__(self, "_overlap", overlap)
 
@@ -77,3 +78,8 @@ class Hosted:
 def device_of(cost: CostModel) -> CostModel:
     """The model of the device, without its host."""
     return cost.cost if isinstance(cost, Hosted) else cost
+
+
+def reads_extremes(cost: CostModel) -> bool:
+    """Does it read the least and the greatest context of a step?"""
+    return bool(getattr(device_of(cost), "reads_extremes", False))

@@ -51,6 +51,7 @@ class Calibration:
     burst_error   mean error of a step of the burst, under the model of the shapes alone
     burst_total   the same of the burst's whole time, with its sign
     cpus          CPU seconds that the engine had per second of steps: `threads`, if nobody took them away
+    pulse         mean seconds of a pulse meanwhile; nan: none was taken
     probe         seconds of each step of the probe, right after
     """
 
@@ -61,6 +62,7 @@ class Calibration:
     burst_error: float
     burst_total: float
     cpus: float
+    pulse: float
     probe: list[float]
 
     @property
@@ -88,6 +90,7 @@ def calibrate(
         burst_error=float(np.mean(np.abs(burst.errors(of_shapes)))),
         burst_total=burst.total_error(of_shapes),
         cpus=both.cpus,
+        pulse=both.pulse,
         probe=probe(bench),
     )
 

@@ -1,4 +1,4 @@
-"""An engine whose clock starts anew, and that keeps what each step computed and took."""
+"""An engine whose clock starts anew, and that keeps what each step computed and took, and its pulse."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import inf, nextafter
 
 from batchwright.engines.engine import Engine
 from batchwright.engines.work import Work
+from batchwright.measured.pulse import Pulse
 from batchwright.measured.samples import Samples
 from batchwright.measured.step_time import tokens_of
 from batchwright.step import Step
@@ -16,12 +17,15 @@ class Recorder:
     """`engine`, with a clock that starts at 0 now.
 
     A step takes from the end of the one before, or of a sleep: so with the decision before it.
+    The clock stands still during a pulse.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.capacity = engine.capacity
         self.samples = Samples()
+        self._pulse = Pulse(engine)
+        self.samples.pulses = self._pulse.seconds
         self._start = engine.now()
         self._since = 0.0
         self._tokens = -1  # of the step before
@@ -37,8 +41,10 @@ class Recorder:
         return self._timed(work) if work.rows else self.engine.run(work)
 
     def _timed(self, work: Work) -> list[int]:
-        step, begun = Step(), time.process_time()
+        step = Step()
         work.measure(step)
+        self._start += self._pulse.take(self._tokens, tokens_of(step))
+        begun = time.process_time()
         tokens = self.engine.run(work)
         found, now = self.samples, self.now()
         found.cpu_seconds += time.process_time() - begun

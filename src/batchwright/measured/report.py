@@ -85,7 +85,13 @@ def _drift(cells: list[Cell]) -> str:
     drifts = ", ".join(_signed(cell.drift) for cell in cells)
     repeats = sum(cell.attempts - 1 for cell in cells)
     again = f" after {count(repeats)} repeated run{'s' if repeats > 1 else ''}" if repeats else ""
-    return f"the machine drifted by {drifts}{again}"
+    return f"the machine drifted by {drifts}{_slowdown(cells)}{again}"
+
+
+def _slowdown(cells: list[Cell]) -> str:
+    """What a probe after the run cannot see."""
+    told = [_signed(cell.slowdown) for cell in cells if not isnan(cell.slowdown)]
+    return f" (during the run {', '.join(told)})" if told else ""
 
 
 def _cpus(found: SideBySide, cells: list[Cell]) -> str:

@@ -31,6 +31,7 @@ def _policy(found: SideBySide, name: str) -> dict[str, Any]:
             for metric in found.metrics
         },
         "drift": [cell.drift for cell in cells],
+        "slowdown": [number(cell.slowdown) for cell in cells],
         "contention": [cell.contention for cell in cells],
         "cpus": [cell.cpus for cell in cells],
         "attempts": [cell.attempts for cell in cells],
@@ -40,4 +41,5 @@ def _policy(found: SideBySide, name: str) -> dict[str, Any]:
 
 def calibration_json(found: Calibration) -> dict[str, Any]:
     """Its numbers and its model; not the probe, which only a drift needs."""
-    return {key: value for key, value in asdict(found).items() if key != "probe"}
+    told = {key: value for key, value in asdict(found).items() if key != "probe"}
+    return told | {"pulse": number(found.pulse)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import nan
 
 import numpy as np
 
@@ -18,12 +19,14 @@ class Samples:
 
     switches      did the step before have another number of tokens?
     cpu_seconds   of this process inside the engine, of all its threads
+    pulses        seconds of each pulse between the steps
     """
 
     steps: list[Step] = field(default_factory=list)
     switches: list[bool] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: float = 0.0
+    pulses: list[float] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -32,6 +35,11 @@ class Samples:
     def cpus(self) -> float:
         """CPUs that the engine had on average: as many as its threads, if nobody took them away."""
         return self.cpu_seconds / sum(self.seconds)
+
+    @property
+    def pulse(self) -> float:
+        """Mean seconds of a pulse; nan: none was taken."""
+        return sum(self.pulses) / len(self.pulses) if self.pulses else nan
 
     def errors(self, cost: StepTime) -> Numbers:
         """Of each step, relative: its time under `cost` against the measured one."""
@@ -56,4 +64,5 @@ def together(parts: Iterable[Samples]) -> Samples:
         whole.switches += part.switches
         whole.seconds += part.seconds
         whole.cpu_seconds += part.cpu_seconds
+        whole.pulses += part.pulses
     return whole

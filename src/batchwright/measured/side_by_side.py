@@ -1,9 +1,9 @@
 """Predict what policies do to a load on an engine, then measure it.
 
 Every policy serves the load on an engine of the fitted step times, whose clock is virtual, and then on
-the real one, both with the same requests and limits.  A probe after each run says how far the machine
-is from what it was when it was calibrated; beyond 3 % it is calibrated again, and the run repeated.  All
-requests count: nothing is left out as warm-up.
+the real one, both with the same requests and limits.  A probe after each run, and pulses within it, say
+how far the machine is from what it was when it was calibrated; beyond 3 % it is calibrated again, and the
+run repeated.  All requests count: nothing is left out as warm-up.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Cell:
     """One policy on one load.
 
     drift       relative, of the probe's steps since the calibration that predicted
+    slowdown    relative, of the pulses during the run against those of that calibration; nan: not known
     contention  relative: how much less of the CPUs the engine had than then
     cpus        that it had
     attempts    runs until the drift was small enough, or all that are made
@@ -60,6 +61,7 @@ class Cell:
     predicted: Run
     measured: Run
     drift: float
+    slowdown: float
     contention: float
     cpus: float
     attempts: int
@@ -68,7 +70,7 @@ class Cell:
     @property
     def has_drifted(self) -> bool:
         """Was the machine not what it was when it was calibrated?"""
-        return max(abs(self.drift), abs(self.contention)) > MOST_DRIFT
+        return any(abs(change) > MOST_DRIFT for change in (self.drift, self.slowdown, self.contention))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +182,7 @@ class Study:
             predicted=predicted,
             measured=measured,
             drift=drift(self.bench, calibration),
+            slowdown=samples.pulse / calibration.pulse - 1,
             attempts=attempt,
             contention=calibration.cpus / samples.cpus - 1 if calibration.is_here else 0.0,
             cpus=samples.cpus,

@@ -27,12 +27,16 @@ Closed = Callable[[Numbers, Numbers, Numbers, Numbers], Numbers]
 
 @dataclass(frozen=True, kw_only=True)
 class Quiet:
-    """Quiet stretches.  Arrays with one entry per stretch; `context`: KV tokens its first step reads."""
+    """Quiet stretches.  Arrays with one entry per stretch; `context`: KV tokens its first step reads.
+
+    `extremes`: its least and greatest context, where the cost model asks for them.
+    """
 
     decodes: Numbers
     padded: Numbers
     context: Numbers
     steps: Numbers
+    extremes: tuple[Numbers, Numbers] | None = None
 
 
 def inner_seconds(quiet: Quiet, cost: CostModel, overlap: bool, stretch: Stretch) -> Numbers:
@@ -67,9 +71,13 @@ def _asked(quiet: Quiet, stretch: Stretch, count: int) -> Numbers:
     """The same, from one call per step."""
     seconds = np.empty(count)
     step, at = Step(), 0
-    columns = (quiet.decodes, quiet.padded, quiet.context, quiet.steps)
-    for decodes, padded, context, steps in zip(*(column.tolist() for column in columns), strict=True):
+    nothing = np.zeros_like(quiet.steps)
+    least, greatest = quiet.extremes or (nothing, nothing)
+    columns = (quiet.decodes, quiet.padded, quiet.context, quiet.steps, least, greatest)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for decodes, padded, context, steps, low, high in rows:
         step.quiet(decodes, padded, context)
+        step.least_context, step.greatest_context = low, high
         for k in range(1, steps):
             seconds[at] = stretch(step, k)
             at += 1

@@ -16,6 +16,7 @@ import numpy as np
 from batchwright.errors import InputError
 from batchwright.log import ABORTED, COMPLETE, DROPPED, MOVED, PREEMPTED, SWAPPED
 from batchwright.metrics import Numbers
+from batchwright.run.decode_runs import filled, runs
 from batchwright.run.timeline import Timeline
 
 
@@ -78,20 +79,11 @@ def _prefill_tokens(timeline: Timeline) -> Numbers:
     stays, early = timeline.admitted, timeline.column("chunks").reshape(-1, 3)
     places = np.searchsorted(stays["seat"], early[:, 1])
     done = np.bincount(places, early[:, 2], len(stays["seat"]))
-    rest = _filled(timeline) - stays["cached"] - stays["brought"] - done
+    rest = filled(timeline) - stays["cached"] - stays["brought"] - done
     has_all = timeline.has_prompt
     ticks = np.concatenate((early[:, 0], stays["since"][has_all] - 1))
     tokens = np.concatenate((early[:, 2], rest[has_all]))
     return np.bincount(ticks, tokens, timeline.num_steps).astype(np.int64)
-
-
-def _filled(timeline: Timeline) -> Numbers:
-    """Tokens that each stay in order of admission had in the cache before it first decoded."""
-    stays = timeline.admitted
-    clocks = timeline.clock(stays["stopped"]) - timeline.clock(stays["since"])
-    filled: Numbers = stays["context"] - clocks + np.bincount(timeline.held[1], minlength=len(clocks))
-    np.subtract.at(filled, timeline.accepted[1], timeline.accepted[2])
-    return filled
 
 
 def _free_blocks(timeline: Timeline, blocks: int, block_size: int) -> Numbers:
@@ -108,7 +100,8 @@ def _free_blocks(timeline: Timeline, blocks: int, block_size: int) -> Numbers:
 
 def _taken(timeline: Timeline, block_size: int, num_clocks: int) -> Numbers:
     """Blocks that decodes take in each clock."""
-    low, high, phase = _runs(timeline)
+    takes = (timeline.admitted["since"] >= 0) & (timeline.admitted["reserved"] == 0)
+    low, high, phase = runs(timeline, takes, timeline.admitted["stopped"])
     row = phase % block_size
     begin, end = (
         -(-(clock - row) // block_size) for clock in (low, high)
@@ -118,21 +111,3 @@ def _taken(timeline: Timeline, block_size: int, num_clocks: int) -> Numbers:
     change -= np.bincount(row * width + end, minlength=block_size * width)
     by_row = np.cumsum(change.reshape(block_size, width), axis=1)
     return by_row.T.ravel()[:num_clocks]
-
-
-def _runs(timeline: Timeline) -> tuple[Numbers, Numbers, Numbers]:
-    """Clocks low .. high - 1 in which a stay decodes without a hold, and one in which it takes a block."""
-    stays, filled = timeline.admitted, _filled(timeline)
-    chosen = np.flatnonzero((stays["since"] >= 0) & (stays["reserved"] == 0))
-    ticks, places = timeline.held
-    is_ours = stays["reserved"][places] == 0
-    clocks, places = timeline.clock(ticks[is_ours]), places[is_ours]
-    owner = np.concatenate((chosen, places))  # of each run: the first one of a stay, and one after each hold
-    low = np.concatenate((timeline.clock(stays["since"][chosen]), clocks + 1))
-    order = np.lexsort((low, owner))
-    owner, low = owner[order], low[order]
-    is_last = np.append(owner[1:] != owner[:-1], True)[: len(owner)]
-    high = np.where(is_last, timeline.clock(stays["stopped"][owner]), np.roll(low, -1) - 1)
-    first = np.searchsorted(owner, owner)
-    holds = np.arange(len(owner)) - first
-    return low, high, low[first] + holds - filled[owner]

@@ -20,9 +20,10 @@ from functools import cached_property
 
 import numpy as np
 
-from batchwright.cost import CostModel, Stretch
+from batchwright.cost import CostModel, Stretch, reads_extremes
 from batchwright.log import ABORTED, DROPPED, STAY, Log
 from batchwright.metrics import Numbers
+from batchwright.run.decode_runs import extremes
 from batchwright.run.pricing import Quiet, inner_seconds
 
 
@@ -211,6 +212,13 @@ class Timeline:
         tokens += self.count(stays["since"][places], ticks)  # tokens that were there before a hold
         return tokens
 
+    def _extremes(self, is_long: Numbers) -> tuple[Numbers, Numbers] | None:
+        """Least and greatest context of long stretches, if the cost model asks for them."""
+        if not reads_extremes(self._price[0]):
+            return None
+        least, greatest = extremes(self)
+        return least[is_long], greatest[is_long]
+
     @cached_property
     def ends(self) -> Numbers:
         """The end of every step, in seconds; those inside a stretch are priced anew."""
@@ -220,6 +228,7 @@ class Timeline:
             padded=self.padded[is_long],
             context=self._context[is_long],
             steps=self.steps[is_long],
+            extremes=self._extremes(is_long),
         )
         is_inside = np.ones(self.num_steps, bool)
         is_inside[self.last - 1] = False

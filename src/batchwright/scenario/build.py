@@ -10,19 +10,21 @@ from typing import Any, Final
 import numpy as np
 from msgspec import structs
 
-from batchwright.cluster import Replicas
+from batchwright.cluster import Replicas, counting_engine
 from batchwright.cluster import server as server_of
 from batchwright.cluster import servers as servers_of
 from batchwright.comparison import DEFAULTS
-from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline, device_of
+from batchwright.cost import CostModel, Hosted, Roofline, device_of
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
+from batchwright.hardware import find_engine
 from batchwright.limits import Limits
 from batchwright.policies import Static
 from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
 from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
+from batchwright.scenario.precision import PRECISION, in_words
 from batchwright.scenario.split import SPLITS, split_of
 from batchwright.settled import (
     allowed_model_len,
@@ -65,7 +67,7 @@ class Prepared:
         if given.cost is None:
             server |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
             if given.num_gpu_blocks_override is None:
-                server["gpu_memory_utilization"] = UTILIZATION
+                server["gpu_memory_utilization"] = usual_share(self.policies)
         return written_out(given, self.flags, server)
 
     def blaming(self, policy: str) -> AbstractContextManager[None]:
@@ -93,7 +95,7 @@ def prepare(scenario: Scenario) -> Prepared:
     check_repeat(scenario.repeat)
     load = load_of(scenario)
     cost, cost_name, cost_notes = _cost(scenario)
-    flags, limit_notes = _limits(scenario, cost, load)
+    flags, limit_notes = _limits(scenario, cost, load, counting_engine(policies.values()))
     split = split_of(scenario)
     limits = split.together(flags)
     check_lengths(scenario, limits, load)
@@ -174,7 +176,7 @@ def _with_memory(policy: Any, scenario: Scenario) -> Any:
 def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     """The cost model, its name, and what was chosen for the user."""
     if scenario.cost is not None:
-        names = ("gpu", "model", *SPLITS, "gpu_memory_utilization")
+        names = ("gpu", "model", *SPLITS, *PRECISION, "gpu_memory_utilization")
         given = [f"--{name.replace('_', '-')}" for name in names if is_given(scenario, name)]
         if given:
             raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
@@ -184,9 +186,20 @@ def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     split = split_of(scenario)
     flags = (("--gpu", scenario.gpu), ("--model", scenario.model), ("--tp", scenario.tp))
     defaults = ", ".join(flag for flag, value in flags if value is None)
-    name = f"roofline of {model} on {split.num_gpus} x {gpu}{split}"
+    name = f"roofline of {model} on {split.num_gpus} x {gpu}{split}{in_words(scenario)}"
     said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
-    one = Hosted(Roofline(gpu, model, split.tp, pp=split.pp, dp=split.dp, ep=split.ep))
+    device = Roofline(
+        gpu,
+        model,
+        split.tp,
+        pp=split.pp,
+        dp=split.dp,
+        ep=split.ep,
+        dtype=scenario.dtype or "auto",
+        quantization=scenario.quantization,
+        kv_cache_dtype=scenario.kv_cache_dtype or "auto",
+    )
+    one = Hosted(device)
     # Every rank has a host of its own, which schedules each micro-batch.
     cost = Hosted(one.cost, one.base * split.pp, one.per_running / split.dp)
     base, each = cost.base * 1e6, cost.per_running * 1e6
@@ -197,9 +210,11 @@ def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
 # --- limits -------------------------------------------------------------------
 
 
-def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits, list[str]]:
+def _limits(
+    scenario: Scenario, cost: CostModel, load: Workload, engine: str | None
+) -> tuple[Limits, list[str]]:
     """The limits of one engine, and a note on every one that was chosen for the user."""
-    seqs, tokens, notes = _batch_size(scenario, cost)
+    seqs, tokens, notes = _batch_size(scenario, cost, engine)
     limits = Limits(
         max_num_seqs=seqs,
         max_num_batched_tokens=tokens,
@@ -207,7 +222,7 @@ def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits
         enable_prefix_caching=scenario.enable_prefix_caching,
         **prefix_cache(scenario),
     )
-    limits, kv_note = _kv(scenario, cost, limits)
+    limits, kv_note = _kv(scenario, cost, limits, engine)
     longest = scenario.max_model_len
     if longest is not None:
         check_model_len(longest, longest_model_len(cost))
@@ -230,10 +245,10 @@ def prefix_cache(scenario: Scenario) -> dict[str, Any]:
     return given
 
 
-def _batch_size(scenario: Scenario, cost: CostModel) -> tuple[int, int, list[str]]:
+def _batch_size(scenario: Scenario, cost: CostModel, engine: str | None) -> tuple[int, int, list[str]]:
     """`max_num_seqs` and `max_num_batched_tokens`."""
     device = device_of(cost)
-    usual_seqs, usual_tokens = usual_batch(device)
+    usual_seqs, usual_tokens = usual_batch(device, engine)
     seqs, tokens = scenario.max_num_seqs, scenario.max_num_batched_tokens
     notes = []
     reason = "vLLM's default on this GPU" if isinstance(device, Roofline) else "vLLM's default below 70 GiB"
@@ -253,7 +268,7 @@ def _model_len_note(longest: int, needed: int) -> str:
     return f"max_model_len is {longest}, the most that the model allows; the workload needs {needed}"
 
 
-def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, str]:
+def _kv(scenario: Scenario, cost: CostModel, limits: Limits, engine: str | None) -> tuple[Limits, str]:
     override, utilization = usable_blocks(scenario), scenario.gpu_memory_utilization
     if override is not None:
         if utilization is not None:
@@ -263,15 +278,22 @@ def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, st
             )
         note = f"{override} KV blocks are usable; one is vLLM's null block"
         return replace(limits, num_kv_blocks=override), note
-    given = UTILIZATION if utilization is None else utilization
-    found = engine_blocks(limits, cost, given)
+    counted = find_engine(engine)
+    given = counted.gpu_memory_utilization if utilization is None else utilization
+    found = engine_blocks(limits, cost, given, engine)
     if found is None:
         return limits, "KV memory is not modelled with --cost; give --num-gpu-blocks-override"
     tokens = found * limits.block_size
+    how = "" if engine is None or counted == find_engine(None) else f", as {counted} counts them"
     return replace(limits, num_kv_blocks=found), (
         f"{found} KV blocks of {limits.block_size} ({tokens} tokens) fit the GPU memory at "
-        f"gpu_memory_utilization {given}{'' if utilization is not None else ' (default)'}"
+        f"gpu_memory_utilization {given}{'' if utilization is not None else ' (default)'}{how}"
     )
+
+
+def usual_share(policies: dict[str, Any]) -> float:
+    """The default `gpu_memory_utilization` of the vLLM that counts KV blocks for these policies."""
+    return find_engine(counting_engine(policies.values())).gpu_memory_utilization
 
 
 def usable_blocks(scenario: Scenario) -> int | None:

@@ -1,0 +1,175 @@
+"""Seconds from the layers of a model, each measured by itself.
+
+    all layers ( matrices and norms of the tokens + attention )
+    + experts of the tokens + what the GPUs send one another
+    + output head and sampler of the sampled rows + a constant
+
+Matrices run on the tokens that a captured graph has, up to its largest: those of the next captured size.
+Attention is a table over (prompt tokens, KV tokens they start from, decodes, mean context), and longer
+by `Skew` where contexts differ.  Several chunks of one step count as one that attends to as many pairs.
+Host time, and gaps between kernels, are in no table: they are in the constant, or left out.
+
+With `dp` ranks a step is a round; the busiest has ceil(rows / dp) rows of mean context and ceil(chunks /
+dp) chunks, and the others wait for it.  Experts get the tokens of all ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from batchwright.cost.checks import check_not_negative
+from batchwright.cost.curve import Curve
+from batchwright.cost.experts import Router
+from batchwright.cost.grid import Grid, along, sum_along
+from batchwright.cost.skew import Skew
+from batchwright.step import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertTimes:
+    """Seconds of all routed experts of all layers on one rank.
+
+    `seconds`: over (tokens, distinct experts, 0, 0).  `is_whole`: were the tokens counted before the
+    router, all of them, or only those with an expert of this rank?
+    """
+
+    seconds: Grid
+    experts: int
+    active: int
+    ranks: int = 1
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTimes:
+    """Seconds of one rank, all layers added up.
+
+    matrices   by tokens: what every token passes through, attention and experts left out
+    head       by sampled rows: output head and sampler
+    attention  over (prompt tokens, KV tokens they start from, decodes, mean context)
+    hops, transfer   what GPUs send: per step that computes anything, and per token
+    gather     the same to and from experts on other ranks, per token of all ranks
+    """
+
+    matrices: Curve
+    head: Curve
+    attention: Grid
+    skew: Skew
+    experts: ExpertTimes | None = None
+    hops: float = 0.0
+    transfer: float = 0.0
+    gather: float = 0.0
+    dp: int = 1
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Seconds from the layers of a model, each measured by itself; see `layers`.
+
+    `name`: what they were read from.  `step_seconds`: what every step takes beside.
+    Raises CostError if that is negative.
+    """
+
+    reads_extremes: ClassVar[bool] = True
+    name: str
+    times: LayerTimes = field(repr=False, compare=False)
+    step_seconds: float = 0.0
+    _router: Router | None = field(init=False, repr=False, compare=False)
+    _lines: dict[int, list[float]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_not_negative("layers", "step_seconds", self.step_seconds)
+        experts = self.times.experts
+        router = None if experts is None else Router(experts.experts, experts.active, experts.ranks)
+        object.__setattr__(self, "_router", router)
+        object.__setattr__(self, "_lines", {})
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Layers, (self.name, self.times, self.step_seconds)
+
+    def seconds(self, step: Step) -> float:
+        return self.stretch(step, 1)
+
+    def stretch(self, step: Step, steps: int) -> float:
+        rows = step.num_decodes + step.padded_rows
+        own = -(-rows // self.times.dp)
+        prefill = self._own_prefill(step)
+        tokens = own + int(prefill)
+        if tokens == 0:
+            return steps * self.step_seconds
+        sampled = -(-max(step.sampled_rows, step.num_decodes + step.num_chunks) // self.times.dp)
+        each = self.step_seconds + self.times.matrices.at(tokens) + self.times.head.at(sampled)
+        each += self.times.hops + self.times.transfer * tokens
+        if self._router is not None:
+            each += self._experts(tokens * self.times.dp)
+        if prefill > 0.0:
+            each += self._mixed(step, prefill, rows, own)
+            if steps == 1:
+                return each
+            return steps * each  # a stretch has no prompt tokens; a caller's own may
+        if steps == 1:
+            return each + self._decodes(step, rows, own, 1)
+        return steps * each + self._decodes(step, rows, own, steps)
+
+    def _own_prefill(self, step: Step) -> float:
+        """Prompt tokens of the busiest rank."""
+        if step.prefill_tokens == 0 or self.times.dp == 1:
+            return float(step.prefill_tokens)
+        chunks = max(step.num_chunks, 1)
+        return step.prefill_tokens * (-(-chunks // self.times.dp) / chunks)
+
+    def _experts(self, tokens: int) -> float:
+        experts, router = self.times.experts, self._router
+        if experts is None or router is None:
+            return 0.0
+        used = float(tokens) if experts.is_whole else router.used(tokens) / experts.active
+        return experts.seconds.at(used, router.touched(tokens), 0.0, 0.0) + self.times.gather * tokens
+
+    # --- attention ------------------------------------------------------------
+
+    def _decodes(self, step: Step, rows: int, own: int, steps: int) -> float:
+        """Attention of so many quiet steps."""
+        line = self._lines.get(own)
+        if line is None:
+            self._lines[own] = line = self.times.attention.line(float(own))
+        axis = self.times.attention.axes[3]
+        mean, greatest = step.context_tokens / rows, float(step.greatest_context)
+        if greatest <= mean or own == 1:
+            return along(axis, line, mean) if steps == 1 else sum_along(axis, line, mean, steps)
+        rate = (mean - step.least_context) / (greatest - step.least_context)
+        total, done, skew = 0.0, 0, self.times.skew
+        while done < steps:
+            now = greatest + done
+            alpha = skew.alpha(0.0, float(own), rate, now, 0.0)
+            edge = skew.edge(now) - now
+            count = steps - done if edge >= steps - done else int(edge) + 1
+            at_mean = sum_along(axis, line, mean + done, count)
+            total += at_mean
+            if alpha != 0.0:
+                total += alpha * (sum_along(axis, line, now, count) - at_mean)
+            done += count
+        return total
+
+    def _mixed(self, step: Step, prefill: float, rows: int, own: int) -> float:
+        """Attention of one step with prompt tokens."""
+        past = step.prefill_attention / step.prefill_tokens - 0.5 * prefill
+        mean = step.context_tokens / rows if rows > 0 else 0.0
+        at_mean = self._attention(prefill, past, own, mean, step.num_chunks)
+        greatest = float(step.greatest_context)
+        if greatest <= mean or own <= 1:
+            return at_mean
+        rate = (mean - step.least_context) / (greatest - step.least_context)
+        alpha = self.times.skew.alpha(prefill, float(own), rate, greatest, max(past, 0.0))
+        if alpha == 0.0:
+            return at_mean
+        return at_mean + alpha * (self._attention(prefill, past, own, greatest, step.num_chunks) - at_mean)
+
+    def _attention(self, prefill: float, past: float, own: int, context: float, chunks: int) -> float:
+        """`past` below 0: several chunks attend to fewer pairs than one of all their tokens."""
+        grid = self.times.attention
+        if past >= 0.0:
+            return grid.at(prefill, past, float(own), context)
+        fresh = grid.at(prefill, 0.0, float(own), context)
+        per_token = (grid.at(prefill, prefill, float(own), context) - fresh) / prefill
+        return max(fresh + past * per_token, fresh / max(chunks, 1))

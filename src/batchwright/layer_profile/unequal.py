@@ -1,0 +1,52 @@
+"""How unequal contexts lengthen attention, as a profile measured it: `skew_fit.csv`."""
+
+from __future__ import annotations
+
+import re
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from batchwright.cost.skew import NO_SKEW, Key, Skew
+from batchwright.errors import InputError
+from batchwright.layer_profile.table import counts, number, read_table
+
+LABELS = ("n_label", "skew_rate_label", "kv_big_label", "kp_label")
+_LABEL = re.compile(r"[A-Za-z]+(<=|=|>)([0-9]+)(k?)(%?)")
+
+
+def read_skew(path: Path, default: float) -> Skew:
+    """The classes of a file; `default`: alpha where it has none.  Raises InputError."""
+    table = read_table(path, ("pc", "alpha"), LABELS)
+    edges: list[list[float]] = []
+    places = [counts(path, table, "pc").tolist()]
+    for name in LABELS:
+        tops = [_top(path, at, name, text) for at, text in enumerate(table[name], 2)]
+        edges.append(sorted({*tops, inf}))
+        places.append([edges[-1].index(top) for top in tops])
+    alpha = [number(path, at, "alpha", text) for at, text in enumerate(table["alpha"], 2)]
+    keys: list[Key] = [(a, b, c, d, e) for a, b, c, d, e in zip(*places, strict=True)]
+    return Skew(edges, dict(zip(keys, alpha, strict=True)), default)
+
+
+def skew_of(tables: Path, meta: dict[str, Any], tp: int) -> Skew:
+    """The skew of a profile: none if it has no file of it, or says that its fit is off.
+
+    Where nothing was measured, such as between the measured numbers of prompt tokens, alpha is the one
+    that the profile pooled over all its measurements.  Raises InputError.
+    """
+    path, fit = tables / "skew_fit.csv", meta.get("skew_fit") or {}
+    if not path.exists() or not fit.get("enabled", True):
+        return NO_SKEW
+    entry = (fit.get("per_tp") or {}).get(tp) or {}
+    return read_skew(path, float(entry.get("alpha_default", 0.0)))
+
+
+def _top(path: Path, at: int, name: str, text: str) -> float:
+    """The greatest value of a class from its label: `n<=64`, `kvB<=16k`, `sr<=15%`, `kp=0`, `n>256`."""
+    found = _LABEL.fullmatch(text)
+    if found is None:
+        raise InputError(f"{path}:{at}: {name} is {text!r}, but must be of the form n<=64 or sr>70%")
+    if found[1] == ">":
+        return inf
+    return int(found[2]) * (1024 if found[3] else 1) / (100 if found[4] else 1)
