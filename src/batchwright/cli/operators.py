@@ -56,7 +56,7 @@ def operators(given: Given, as_json: bool) -> None:
     source = opened(package, asked)
     loaded = perf_counter() - begin
     table = built(package, source)
-    found, steps = difference(table, source), beside(table, source.asked)
+    found, steps = difference(table, source), beside(table)
     if as_json:
         print(json.dumps(_as_json(table, loaded, found, steps), indent=2))
         return

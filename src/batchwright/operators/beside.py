@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from batchwright.cost import Roofline, Table
-from batchwright.errors import BatchwrightError
+from batchwright.cost import Table
 from batchwright.operators.check import Drawn
-from batchwright.operators.engine import Asked
-from batchwright.operators.names import our_gpu, our_model
 
 CONTEXT: Final = 1000  # KV tokens of a decode, and tokens of a prompt
 STEPS: Final = {
@@ -31,23 +28,12 @@ class Beside:
     roofline: float | None
 
 
-def beside(table: Table, asked: Asked) -> list[Beside]:
+def beside(table: Table) -> list[Beside]:
     """The steps of `STEPS`, each decode and prompt of 1000 tokens."""
-    roofline = _roofline(asked)
+    roofline = table.memory
     found = []
     for what, (rows, chunks) in STEPS.items():
         drawn = Drawn(rows=rows, context=CONTEXT, chunks=chunks, tokens=CONTEXT if chunks else 0, past=0)
         other = None if roofline is None else roofline.seconds(drawn.step())
         found.append(Beside(what=what, measured=table.seconds(drawn.step()), roofline=other))
     return found
-
-
-def _roofline(asked: Asked) -> Roofline | None:
-    """None also where weights or KV are of another type than the catalogue's model has."""
-    gpu, model = our_gpu(asked.gpu), our_model(asked.model)
-    if gpu is None or model is None or asked.quantization is not None or asked.kv_cache_dtype != "auto":
-        return None
-    try:
-        return Roofline(gpu, model, asked.tp, ep=asked.ep)
-    except BatchwrightError:
-        return None
