@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchwright.cost import Table
+from batchwright.cli import main
+from batchwright.cost import Roofline, Table
 from batchwright.cost.surface import Polyline
 from batchwright.cost_text import cost
 from batchwright.errors import InputError
@@ -264,6 +265,65 @@ def test_the_text_of_a_cost_names_measured_operators(made):
     assert dict(found.cost.about)["gpu"] == "2 x h100_sxm"
     with pytest.raises(InputError, match="lacks model of measured"):
         cost("measured('h100_sxm')")
+
+
+# --- the command, and notes ---------------------------------------------------
+
+
+@pytest.fixture
+def command(made: Package, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs `batchwright` with a made-up package; its status and what it printed."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*arguments: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["batchwright", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        return end.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_the_command_lists_what_was_measured(command):
+    status, out, _ = command("operators")
+    assert status == 0 and "measured by aisimulate of unknown version" in out
+    assert "h100_sxm   vllm 0.24.0, 0.27.0" in out and "m/Unlisted-1b" in out
+    found = json.loads(command("operators", "--json")[1])
+    assert found["gpus"]["h100_sxm"] == {"sglang": [], "vllm": ["0.24.0", "0.27.0"]}
+    assert found["package"] == "aisimulate of unknown version" and len(found["models"]) == 4
+
+
+def test_the_command_checks_the_tables_and_shows_a_roofline_beside(command):
+    flags = ("operators", "--gpu", "h100_sxm", "--model", "llama-3.1-8b")
+    status, out, _ = command(*flags)
+    assert status == 0 and "against direct questions for 3000 steps drawn at random: mean error 0.0" in out
+    found = json.loads(command(*flags, "--json")[1])
+    assert found["error"]["steps"] == STEPS and found["error"]["mean"] <= 0.005
+    one = found["steps"][0]
+    assert one["step"] == "1 decode" and one["measured_s"] == pytest.approx(Made().rows(1, 1000), rel=1e-3)
+    assert one["roofline_s"] == Roofline("H100-SXM", "llama-3.1-8b").seconds(rows_step(1, 1000))
+    assert found["range"]["tokens"] == [1.0, 16384.0]
+
+
+def test_a_model_that_the_catalogue_has_not_has_no_roofline_beside(command):
+    flags = ("operators", "--gpu", "h100_sxm", "--model", "unlisted-1b", "--json")
+    assert json.loads(command(*flags)[1])["steps"][0]["roofline_s"] is None
+
+
+def test_a_gpu_without_a_model_is_one_line(command):
+    status, out, error = command("operators", "--gpu", "h100_sxm")
+    assert (status, out) == (2, "") and error.count("\n") == 1
+    assert "--gpu is given without --model; give both, or neither" in error
+
+
+def test_package_engine_and_gpu_stand_with_every_result(command):
+    cost_text = "measured(gpu='H100-SXM', model='llama-3.1-8b')"
+    status, out, _ = command("compare", "chat", "--requests", "20", "--policies", "vllm", "--cost", cost_text)
+    assert status == 0
+    assert "measured: package aisimulate of unknown version, engine vllm 0.24.0, gpu 1 x h100_sxm" in out
+    assert "memory is that of llama-3.1-8b on 1 x H100-SXM" in out
+    assert "KV blocks of 16" in out and "max_num_seqs is 1024, vLLM's default on this GPU" in out
 
 
 # --- the cache ----------------------------------------------------------------

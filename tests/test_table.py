@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from batchwright.cost import Hosted, OperatorTimes, Table, features, stretch_of
 from batchwright.cost.surface import Plane, Polyline, Volume
 from batchwright.errors import CostError
+from batchwright.operators.tables import operator_times
+from batchwright.policies import Vllm
+from batchwright.simulator import Simulator
 from batchwright.step import Step
+from measured_operators import Made
+from strategies import for_every_seed, limits_of, requests_of, timed_workload
 
 CHUNK, PAST = [0.0, 100.0, 200.0, 400.0], [0.0, 100.0, 1000.0]
 
@@ -178,6 +183,20 @@ def test_the_range_names_features_that_steps_have(step):
 def test_tables_that_were_pickled_are_the_same(step):
     again = pickle.loads(pickle.dumps(TABLE))
     assert again == TABLE and again.seconds(step) == TABLE.seconds(step) and again.range == TABLE.range
+
+
+@pytest.mark.parametrize("host", [0.0, 3e-3], ids=["alone", "behind a host"])
+@for_every_seed(20)
+def test_a_run_that_skips_quiet_steps_is_one_that_makes_each_to_the_last_bit(host, seed):
+    device = Table(operator_times(Made()), ())
+    times = []
+    for skip in (True, False):
+        load = timed_workload(seed)
+        simulator = Simulator(Vllm(), Hosted(device, host, 1e-4), limits_of(load["config"]), skip=skip)
+        requests = requests_of(load)
+        simulator.run(requests)
+        times.append([(r.first_token, r.finished) for r in requests])
+    assert times[0] == times[1]
 
 
 def test_attention_that_falls_as_the_context_grows_is_refused():
