@@ -20,7 +20,7 @@ from batchwright.cost.checks import GREATEST, LEAST
 from batchwright.cost.constant import Constant
 from batchwright.cost.features import FEATURES, Range, features
 from batchwright.cost.fitted import Fitted
-from batchwright.cost.hosted import Hosted, device_of, reads_extremes
+from batchwright.cost.hosted import Hosted, device_of, memory_of, reads_extremes
 from batchwright.cost.layers import ExpertTimes, Layers, LayerTimes
 from batchwright.cost.linear import Linear
 from batchwright.cost.model import Cost, CostModel, Stretch
@@ -54,6 +54,7 @@ __all__ = [
     "device_of",
     "empty_seconds",
     "features",
+    "memory_of",
     "reads_extremes",
     "stretch_of",
 ]

@@ -10,7 +10,7 @@ single operators, and its times of whole steps.  Nothing of theirs is copied int
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,9 +79,12 @@ class Package:
             ) from None
 
 
-def installed() -> Package:
-    """The package with measurements that is installed.  Raises InputError if there is none."""
-    for module, names in MODULES:
+def installed(modules: Iterable[tuple[str, tuple[str, ...]]] = MODULES) -> Package:
+    """The package with measurements that is installed.  Raises InputError if there is none.
+
+    `modules`: what is looked for, and the names that it may be installed by.
+    """
+    for module, names in modules:
         spec = find_spec(module)
         for place in (spec.submodule_search_locations or ()) if spec else ():
             if (Path(place) / "systems" / "data").is_dir():

@@ -15,11 +15,12 @@ from batchwright.cluster import Replicas, counting_engine
 from batchwright.cluster import server as server_of
 from batchwright.cluster import servers as servers_of
 from batchwright.comparison import DEFAULTS
-from batchwright.cost import CostModel, Hosted, Layers, Roofline, device_of
+from batchwright.cost import CostModel, Hosted, Layers, Roofline, device_of, memory_of
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.hardware import find_engine
 from batchwright.limits import Limits
+from batchwright.operators import notes_of
 from batchwright.policies import Static
 from batchwright.profile import Profile, beyond
 from batchwright.profile import read as read_profile
@@ -214,7 +215,7 @@ def _cost(scenario: Scenario, profile: Profile | None) -> tuple[CostModel, str, 
         has_times = isinstance(device_of(found), Layers)  # alone: GPU and model say how many KV blocks fit
         names = [name for name in _GPU if not (has_times and name in MEMORY)]
         _check_alone(scenario, "cost", names)
-        return found, scenario.cost, [f"cost is {scenario.cost}"]
+        return found, scenario.cost, [f"cost is {scenario.cost}", *notes_of(found)]
     gpu = DEFAULT_GPU if scenario.gpu is None else scenario.gpu
     model = DEFAULT_MODEL if scenario.model is None else scenario.model
     split = split_of(scenario)
@@ -303,11 +304,10 @@ def prefix_cache(scenario: Scenario) -> dict[str, Any]:
 
 def _batch_size(scenario: Scenario, cost: CostModel, engine: str | None) -> tuple[int, int, list[str]]:
     """`max_num_seqs` and `max_num_batched_tokens`."""
-    device = device_of(cost)
-    usual_seqs, usual_tokens = usual_batch(device, engine)
+    usual_seqs, usual_tokens = usual_batch(cost, engine)
     seqs, tokens = scenario.max_num_seqs, scenario.max_num_batched_tokens
     notes = []
-    reason = "vLLM's default on this GPU" if isinstance(device, Roofline) else "vLLM's default below 70 GiB"
+    reason = "vLLM's default on this GPU" if memory_of(cost) else "vLLM's default below 70 GiB"
     if tokens is None:
         tokens = usual_tokens
         notes.append(f"max_num_batched_tokens is {tokens}, {reason}")
