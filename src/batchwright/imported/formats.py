@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from batchwright.errors import InputError
-from batchwright.imported import folder, vllm_bench
+from batchwright.imported import aiperf, folder, guidellm, inference_perf, sglang_bench, vllm_bench
 from batchwright.imported.result import Imported
 from batchwright.imported.source import Source
 
@@ -26,6 +26,10 @@ class Format(NamedTuple):
 FORMATS: Final = (  # the first that matches reads it
     Format("a folder that import -o wrote", folder.matches, folder.read),
     Format("vllm bench serve --save-detailed", vllm_bench.matches, vllm_bench.read),
+    Format("GuideLLM JSON", guidellm.matches, guidellm.read),
+    Format("AIPerf profile_export.jsonl", aiperf.matches, aiperf.read),
+    Format("SGLang bench_serving --output-details", sglang_bench.matches, sglang_bench.read),
+    Format("inference-perf per_request_lifecycle_metrics.json", inference_perf.matches, inference_perf.read),
 )
 
 
