@@ -225,6 +225,14 @@ def test_a_second_start_replaces_the_first(tmp_path: Path) -> None:
     assert any("2 starts of the engine; the 1 steps of the last one" in text for text in texts(found))
 
 
+@pytest.mark.parametrize("numbers", [(5, 9, 6, 10), (0, 1, 1, 2)])
+def test_lines_of_two_servers_or_lines_there_twice_are_refused(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    with pytest.raises(InputError, match=r"server\.log: step \d of engine 0 comes after step \d"):
+        log(tmp_path, *[OWN + iteration(number) for number in numbers])
+
+
 # --- what is broken -------------------------------------------------------------------------
 
 

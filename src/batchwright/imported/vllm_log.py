@@ -43,7 +43,10 @@ def read(source: Source) -> Imported:
             f"{source.name}: has no whole line of vLLM on its start, its steps or its state; give "
             "all of the log"
         )
-    steps, starts = vllm_iterations.last_start(log.steps)
+    try:
+        steps, starts = vllm_iterations.last_start(log.steps)
+    except InputError as error:
+        raise InputError(f"{source.name}: {error}") from None
     about = log.start.about()
     columns = vllm_iterations.columns(steps) if steps else None
     series = vllm_state.columns(log.samples) if log.samples else None
