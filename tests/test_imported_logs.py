@@ -160,7 +160,8 @@ def test_engines_that_write_into_one_log_are_told_apart(order: list[tuple[int, i
 
     order = sorted(order, key=lambda pair: pair[1])  # each engine's own steps come in order
     rows = [f"(EngineCore_DP{engine} pid=7) {OWN}{iteration(number)[12:]}" for engine, number in order]
-    steps = [step for line in lines("log", "\n".join(rows)) if (step := parsed(line)) is not None]
+    told = lines("log", "\n".join(rows), ("Iteration",))
+    steps = [step for line in told if (step := parsed(line)) is not None]
     kept, starts = last_start(steps)
     found = columns(kept)
     assert starts == 1

@@ -20,10 +20,11 @@ from batchwright.imported.result import Finding, Imported
 from batchwright.imported.source import Source
 from batchwright.imported.vllm_checks import checks
 from batchwright.imported.vllm_iterations import Iteration
-from batchwright.imported.vllm_startup import BLOCK_SIZE, About, StartUp
+from batchwright.imported.vllm_startup import BLOCK_SIZE, WORDS, About, StartUp
 
 NAME: Final = "vLLM server log"
 _V0_PREEMPTED: Final = "is preempted by PreemptionMode."
+_WANTED: Final = (vllm_iterations.WORD, vllm_state.WORD, _V0_PREEMPTED, *WORDS)
 _SIGNS: Final = re.compile(
     r"Iteration\(\d+\): \d+ context requests|Avg prompt throughput: |KV cache size: [\d,]+ tokens"
     r"|LLM engine \(v\d|vLLM API server version|# (?:GPU|cuda) blocks: \d|Available KV cache memory: "
@@ -75,7 +76,7 @@ class _Log:
         self.samples: list[vllm_state.Sample] = []
         self.num_cut = self.preemptions = 0
         self.is_fine = False
-        for line in lines(source.name, source.text):
+        for line in lines(source.name, source.text, _WANTED):
             if vllm_iterations.WORD in line.text:
                 step = vllm_iterations.iteration(line)
                 self._keep(self.steps, step)
