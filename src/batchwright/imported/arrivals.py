@@ -21,7 +21,8 @@ from batchwright.imported.result import Finding
 from batchwright.imported.seen import Rows, Seen
 from batchwright.metrics import Numbers
 
-AT_CAP: Final = 0.9  # of the arrivals, or of the mean in flight, from which on the cap decides
+AT_CAP: Final = 0.9  # of the arrivals, or of the cap in flight on average, from which on the cap decides
+JUST: Final = 0.1  # of the median E2E: a request that is sent so soon after an end was waiting for it
 BEYOND: Final = 1.02  # times the cap, for clocks of two threads
 SIGMAS: Final = 4.0
 SLACK: Final = 0.02  # relative, beside chance, between the rate that was asked for and that sent
@@ -42,17 +43,23 @@ def load(seen: Seen) -> Checked:
 
 def _untimed(seen: Seen) -> list[Finding]:
     """What the mean in flight says where no request says when it came."""
-    found = [Finding(text="the file does not say when requests were sent: no arrivals", is_wrong=False)]
+    text = "the file does not say when requests were sent: there are no arrivals"
+    found = [Finding(text=text, is_wrong=False)]
     duration, cap = seen.claims.totals.get("duration_s", 0.0), seen.asked.cap
     if duration <= 0 or not isfinite(cap):
         return found
     mean = float(np.nansum(seen.rows.e2e[seen.rows.is_used])) / duration
+    little = f"Little's law: rate x mean E2E is {amount(mean)} requests in flight"
     if mean > cap * BEYOND:
-        text = f"Little's law: rate x mean E2E is {amount(mean)} in flight, over the client's cap of {cap:g}"
-        found.append(Finding(text=text, is_wrong=True))
-    elif mean >= AT_CAP * cap:
-        found.append(_closed(f"on average {amount(mean)} of at most {cap:g} requests are in flight", seen))
+        return [*found, Finding(text=f"{little}, over the client's cap of {cap:g}", is_wrong=True)]
+    if mean >= AT_CAP * cap or _has_only_a_cap(seen):
+        found.append(_closed(f"{little}, of at most {cap:g} that the client allows", seen))
     return found
+
+
+def _has_only_a_cap(seen: Seen) -> bool:
+    """Was no rate asked for, so that requests wait for the cap alone?"""
+    return not isfinite(seen.asked.rate) and seen.asked.cap < len(seen.rows)
 
 
 def _over_cap(seen: Seen) -> list[Finding]:
@@ -68,46 +75,59 @@ def _over_cap(seen: Seen) -> list[Finding]:
 
 def _paced(seen: Seen) -> list[Finding]:
     """By a cap, told or not; and whether the rate that was asked for is that which was sent."""
-    rows, cap = seen.rows, seen.asked.cap
-    held = _at_cap(rows, cap)
+    rows = seen.rows
+    held = _at_cap(rows, seen.asked.cap)
     slow = _sent_slowly(seen)
+    if held is None and _has_only_a_cap(seen):
+        held = f"each of {len(rows):,} requests waits until fewer than {seen.asked.cap:g} are in flight"
     if held is None:
         return [] if slow is None else [Finding(text=slow, is_wrong=True)]
     if slow is not None:
-        return [Finding(text=f"{slow}: {held}, so arrivals are really its cap, not the load", is_wrong=True)]
+        text = f"{slow}: {held}; arrivals are really its cap, not the load"
+        return [Finding(text=text, is_wrong=True)]
     return [_closed(held, seen)]
 
 
 def _closed(held: str, seen: Seen) -> Finding:
-    asked = "" if isfinite(seen.asked.rate) else " (no rate was asked for)"
-    text = f"a closed loop{asked}: {held}, so arrivals are really the client's cap, not a load of their own"
-    return Finding(text=text, is_wrong=isfinite(seen.asked.rate))
+    asked = isfinite(seen.asked.rate)
+    loop = "a closed loop" if asked else "a closed loop (no rate was asked for)"
+    text = f"{loop}: {held}; arrivals are really the client's cap, not a load of their own"
+    return Finding(text=text, is_wrong=asked)
 
 
 def _at_cap(rows: Rows, cap: float) -> str | None:
-    """How many requests were sent when another had ended and left the greatest number in flight."""
-    in_flight = _at_arrivals(rows)
-    most = min(cap, float(in_flight.max()))
-    later = in_flight[int(most) :]  # the first ones fill it
-    if len(later) < max(most, 8) or most < 1:
+    """Was nearly each request sent just after another had ended, once the greatest number was in flight?
+
+    In a closed loop of M the (M + k)-th is sent just after the k-th end.
+    """
+    sent, ended = _known(rows)
+    most = int(min(cap, _at_arrivals(rows).max()))
+    if len(sent) - most < max(most, 8):
         return None
-    part = float((later >= most).mean())
+    lag = sent[most:] - ended[: len(sent) - most]
+    near = JUST * float(np.median(rows.e2e[rows.is_used & ~np.isnan(rows.e2e)]))
+    part = float(((lag >= -near) & (lag <= near)).mean())
     if part < AT_CAP:
         return None
-    told = f"at most {cap:g} requests are in flight" if isfinite(cap) else f"{most:g} requests are in flight"
-    return f"{told}, and {share(part)} of {len(later):,} were sent just when another had ended"
+    then = f"{share(part)} of the other {len(lag):,} were sent within {seconds(near)} of an end"
+    return f"at most {most:,} requests are in flight, and {then}"
 
 
 def _at_arrivals(rows: Rows) -> Numbers:
     """Requests in flight when each was sent, itself included, in order of sending.
 
-    Those that end at that instant have left.  Those that failed say not when they ended, and are not counted.
+    Those that end at that instant have left.  Those that failed do not say when they ended: not counted.
     """
-    assert rows.sent is not None
-    is_known = rows.is_used & ~np.isnan(rows.e2e)
-    sent, ended = np.sort(rows.sent[is_known]), np.sort(rows.ended[is_known])
+    sent, ended = _known(rows)
     found: Numbers = np.arange(1, len(sent) + 1) - np.searchsorted(ended, sent, side="right")
     return found
+
+
+def _known(rows: Rows) -> tuple[Numbers, Numbers]:
+    """When requests were sent, and when they ended, each in order; of those of which both is known."""
+    assert rows.sent is not None
+    is_known = rows.is_used & ~np.isnan(rows.e2e)
+    return np.sort(rows.sent[is_known]), np.sort(rows.ended[is_known])
 
 
 def _sent_slowly(seen: Seen) -> str | None:
@@ -118,7 +138,7 @@ def _sent_slowly(seen: Seen) -> str | None:
     span = float(sent.max() - sent.min())
     found = inf if span == 0 else (len(sent) - 1) / span
     chance = SIGMAS * asked.cv / np.sqrt(len(sent) - 1)
-    if abs(asked.rate / found - 1) <= chance + SLACK:
+    if abs(asked.rate / found - 1) <= chance + SLACK + 1 / (len(sent) - 1):
         return None
     factor = times(found / asked.rate)
     return (
@@ -128,9 +148,9 @@ def _sent_slowly(seen: Seen) -> str | None:
 
 def _queue(rows: Rows) -> list[Finding]:
     """Time in the client's own queue, which no metric of the file counts."""
-    if rows.client_queue is None:
+    if "client_queue_s" not in rows.more:
         return []
-    waited = rows.client_queue[rows.is_used]
+    waited = rows.more["client_queue_s"][rows.is_used]
     if waited.mean() <= 0.01 * np.nanmean(rows.e2e[rows.is_used]):
         return []
     text = (

@@ -55,7 +55,7 @@ def _failures(rows: Rows) -> list[Finding]:
     failed = int((~rows.is_completed).sum())
     if not failed:
         return []
-    text = f"{failed:,} of {len(rows):,} requests failed, and are left out of all metrics"
+    text = f"{failed:,} of {len(rows):,} requests did not complete, and are left out of all metrics"
     return [Finding(text=text, is_wrong=False)]
 
 
@@ -99,9 +99,8 @@ def _columns(rows: Rows) -> dict[str, Numbers]:
         "tpot_s": rows.tpot,
         "e2e_s": e2e,
         "is_completed": used.astype(np.int64),
+        **rows.more,
     }
-    if rows.client_queue is not None:
-        found["client_queue_s"] = rows.client_queue
     if rows.sent is not None:
         arrival = rows.sent - rows.sent.min()
         found |= {"arrival_s": arrival, "first_token_s": arrival + ttft, "finished_s": arrival + e2e}

@@ -11,11 +11,15 @@ from typing import Final, NamedTuple
 
 from batchwright.errors import InputError
 from batchwright.imported import (
+    aiperf,
     folder,
+    guidellm,
+    inference_perf,
     model_steps,
     prometheus,
     run_steps,
     serving_folder,
+    sglang_bench,
     step_log,
     vllm_bench,
     vllm_log,
@@ -35,6 +39,10 @@ class Format(NamedTuple):
 FORMATS: Final = (  # the first that matches reads it
     Format("a folder that import -o wrote", folder.matches, folder.read),
     Format("vllm bench serve --save-detailed", vllm_bench.matches, vllm_bench.read),
+    Format("GuideLLM JSON", guidellm.matches, guidellm.read),
+    Format("AIPerf profile_export.jsonl", aiperf.matches, aiperf.read),
+    Format("SGLang bench_serving --output-details", sglang_bench.matches, sglang_bench.read),
+    Format("inference-perf per_request_lifecycle_metrics.json", inference_perf.matches, inference_perf.read),
     Format("a run folder of compare -o", run_steps.matches, run_steps.read),
     Format("a bench folder of LLMServingSim", serving_folder.matches, serving_folder.read),
     Format("a step log by batchwright", step_log.matches, step_log.read),

@@ -76,25 +76,29 @@ def sums_of_gaps(seen: Seen) -> Checked:
 
 def numbers_of_gaps(seen: Seen) -> Checked:
     """A gap per token after the first."""
-    rows = seen.rows
-    if rows.gaps is None:
+    rows, given = seen.rows, seen.rows.num_gaps
+    if given is None:
         return seen, []
-    given, expected = np.array([len(one) for one in rows.gaps]), np.maximum(rows.output - 1, 0)
-    of = rows.is_used
+    expected, of = np.maximum(rows.output - 1, 0), rows.is_used
     is_off = of & (np.abs(given - expected) > np.maximum(SPARE, NEAR * expected))
     if not is_off.any():
         return seen, _nearly(given, expected, of)
     where = f"in {counted(is_off, of)}"
-    tokens = expected[is_off].sum() / max(given[is_off].sum(), 1)
+    tokens = float(expected[is_off].sum() / max(given[is_off].sum(), 1))
     if tokens > 1:
-        text = f"ITL is per chunk of {three(float(tokens))} tokens {where}: fewer gaps than N - 1"
+        text = f"ITL is per chunk of {three(tokens)} tokens {where}: fewer gaps than N - 1"
         return _gaps_without(seen, is_off, of, text)
     text = (
-        f"there are {three(float(1 / tokens))} times as many gaps as N - 1 {where}: either tokens are "
-        "counted wrong or some chunks had none"
+        f"there are {three(1 / tokens)} times as many gaps as N - 1 {where}: either tokens are counted "
+        "wrong, or some chunks had none"
     )
+    return _tokens_without(seen, is_off, of, text)
+
+
+def _tokens_without(seen: Seen, is_off: Numbers, of: Numbers, text: str) -> Checked:
+    """Without gaps, and TPOT, which rests on the same count of tokens; of a few odd requests, their gaps."""
     found, findings = _gaps_without(seen, is_off, of, text)
-    if found.rows.gaps is not None:
+    if is_off.sum() <= FEW * of.sum():
         return found, findings
     left_out = Finding(text="TPOT is left out too: it rests on the same count of tokens", is_wrong=True)
     return with_rows(found, replace(found.rows, has_tpot=False)), [*findings, left_out]
@@ -112,28 +116,26 @@ def _nearly(given: Numbers, expected: Numbers, of: Numbers) -> list[Finding]:
 def _gaps_without(seen: Seen, is_off: Numbers, of: Numbers, text: str) -> Checked:
     """Without all gaps, or those of a few odd requests."""
     rows, gaps = seen.rows, seen.rows.gaps
-    assert gaps is not None
+    if gaps is None:
+        return seen, [Finding(text=text, is_wrong=False)]
     if is_off.sum() <= FEW * of.sum():
-        kept: Gaps = tuple(one[:0] if off else one for one, off in zip(gaps, is_off, strict=True))
         finding = Finding(text=f"{text}; the ITL of these is left out", is_wrong=False)
-        return with_rows(seen, replace(rows, gaps=kept)), [finding]
-    return with_rows(seen, replace(rows, gaps=None)), [
-        Finding(text=f"{text}; ITL is left out", is_wrong=True)
-    ]
+        return with_rows(seen, replace(rows, gaps=_emptied(gaps, is_off))), [finding]
+    finding = Finding(text=f"{text}; ITL is left out", is_wrong=True)
+    return with_rows(seen, replace(rows, gaps=None)), [finding]
+
+
+def _emptied(gaps: Gaps, where: Numbers) -> Gaps:
+    return tuple(one[:0] if off else one for one, off in zip(gaps, where.tolist(), strict=True))
 
 
 def _without_times(rows: Rows, is_bad: Numbers) -> Rows:
-    gaps = (
-        None
-        if rows.gaps is None
-        else tuple(one[:0] if bad else one for one, bad in zip(rows.gaps, is_bad, strict=True))
-    )
     return replace(
         rows,
         ttft=np.where(is_bad, np.nan, rows.ttft),
         e2e=np.where(is_bad, np.nan, rows.e2e),
         left_out=is_bad,
-        gaps=gaps,
+        gaps=None if rows.gaps is None else _emptied(rows.gaps, is_bad),
     )
 
 

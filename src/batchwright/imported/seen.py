@@ -18,7 +18,7 @@ from batchwright.metrics import Numbers
 Gaps = tuple[Numbers, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Column:
     """A metric of each request as the file gives it, beside what it should be by its own definition.
 
@@ -66,7 +66,9 @@ class Rows:
     ttft, e2e         first and last token - sent
     gaps              between the tokens; None: the file does not say
     is_e2e_from_gaps  is `e2e` no measurement of its own, but TTFT and the gaps in sum?
-    client_queue      waited in the client before it was sent; None: the file does not say
+    num_chunks        that had tokens, where the file counts them without their times; None: it does not
+    more              other columns of `Imported.requests`, such as cached_tokens and client_queue_s: what it
+                      waited in the client before it was sent
     has_tpot          can TPOT be had from these?
     left_out          completed, but with times that cannot be; None: no request
     """
@@ -79,12 +81,20 @@ class Rows:
     sent: Numbers | None = None
     gaps: Gaps | None = None
     is_e2e_from_gaps: bool = False
-    client_queue: Numbers | None = None
+    num_chunks: Numbers | None = None
+    more: Mapping[str, Numbers] = field(default_factory=dict)
     has_tpot: bool = True
     left_out: Numbers | None = None
 
     def __len__(self) -> int:
         return len(self.prompt)
+
+    @property
+    def num_gaps(self) -> Numbers | None:
+        """Between what came of each request; None: not known."""
+        if self.gaps is not None:
+            return np.array([len(one) for one in self.gaps], np.int64)
+        return None if self.num_chunks is None else np.maximum(self.num_chunks - 1, 0)
 
     @cached_property
     def is_used(self) -> Numbers:

@@ -93,3 +93,12 @@ def _decoded(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def beside(source: Source, name: str) -> dict[str, Any]:
+    """The JSON object of another file in the same folder; nothing if there is none."""
+    try:
+        found = _decoded(source.path.with_name(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}

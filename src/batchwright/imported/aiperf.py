@@ -1,0 +1,196 @@
+"""AIPerf's `profile_export.jsonl`: a record per request.  Each number says its unit.
+
+    time_to_first_token      first chunk with content - request start             as ours
+    inter_token_latency      (last - first) / (output - 1) of a request           our TPOT
+    inter_chunk_latency      the gaps between chunks with content                 our ITL if each is a token
+    request_latency          last chunk with content - request start              our E2E
+    output_sequence_length   output and reasoning tokens; output_token_count leaves reasoning out
+    time_to_first_token      is of a reasoning token, if that comes first
+
+With --per-chunk-usage AIPerf divides by output less the tokens of the first chunk.  Records of the
+warm-up are left out.  Settings and sums are in `profile_export_aiperf.json` beside it, if that is there;
+its rates are over the time of observation, not over its benchmark_duration, and are not compared.
+
+Source: AIPerf 0.13.0, `aiperf/metrics/types`.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+from msgspec import Struct
+
+from batchwright.errors import InputError
+from batchwright.imported.arrays import floats, known, wholes
+from batchwright.imported.client import imported
+from batchwright.imported.result import Imported
+from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
+from batchwright.imported.serving_result import number
+from batchwright.imported.source import Source, as_type, beside
+from batchwright.metrics import Numbers
+
+FORM: Final = "AIPerf record"
+UNITS: Final = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+CONVENTIONS: Final = (
+    "TTFT: first chunk with content, reasoning too, - request start, in milliseconds: as ours",
+    "ITL (inter_token_latency): (last - first) / (N - 1) of each request, in milliseconds: this is our TPOT",
+    "inter_chunk_latency: the gaps between chunks, in milliseconds: our ITL where each chunk is a token",
+    "E2E: last chunk with content - request start, in milliseconds: as ours",
+    "N: output_sequence_length, which counts reasoning tokens too",
+)
+_METRICS: Final = {
+    "ttft_s": "time_to_first_token",
+    "tpot_s": "inter_token_latency",
+    "itl_s": "inter_chunk_latency",
+    "e2e_s": "request_latency",
+}
+_STATISTICS: Final = {"mean": "avg", "p50": "p50", "p90": "p90", "p99": "p99"}
+_TOTALS: Final = {
+    "benchmark_duration": "duration_s",
+    "request_count": "num_completed",
+    "total_isl": "prompt_tokens",
+    "total_osl": "output_tokens",
+}
+
+
+class _Value(Struct):
+    value: float | list[float]
+    unit: str = ""
+
+
+class _Metadata(Struct):
+    request_start_ns: int
+    request_end_ns: int | None = None
+    credit_issued_ns: int | None = None
+    benchmark_phase: str = "profiling"
+    was_cancelled: bool = False
+
+
+class _Record(Struct):
+    metadata: _Metadata
+    metrics: dict[str, _Value] = {}
+    error: Any = None
+
+    def seconds(self, name: str) -> float | None:
+        """None where the record has none, or several."""
+        found = self.metrics.get(name)
+        if found is None or isinstance(found.value, list):
+            return None
+        return found.value * UNITS.get(found.unit, np.nan)
+
+    def tokens(self, name: str) -> int | None:
+        found = self.metrics.get(name)
+        return None if found is None or isinstance(found.value, list) else int(found.value)
+
+    @property
+    def gaps(self) -> Numbers:
+        found = self.metrics.get("inter_chunk_latency")
+        values = found.value if found is not None and isinstance(found.value, list) else []
+        return np.array(values, np.float64) * (1.0 if found is None else UNITS.get(found.unit, np.nan))
+
+
+def matches(source: Source) -> bool:
+    """Is its first line a record, or is it the summary beside them?"""
+    metadata = source.first.get("metadata")
+    is_record = isinstance(metadata, dict) and "request_start_ns" in metadata
+    return is_record or "aiperf_version" in source.first
+
+
+def read(source: Source) -> Imported:
+    """Raises InputError on a record that is not whole, or on the summary alone."""
+    if "metadata" not in source.first:
+        raise InputError(f"{source.name}: has sums alone; give the records, profile_export.jsonl beside it")
+    records = [as_type(source, item, _Record, FORM, row) for row, item in source.objects()]
+    kept = [each for each in records if each.metadata.benchmark_phase == "profiling"]
+    if not kept:
+        raise InputError(f"{source.name}: has {len(records)} records, all of the warm-up; measure longer")
+    summary = beside(source, f"{source.path.name.split('.')[0]}_aiperf.json")
+    rows = _rows(kept)
+    return imported(
+        Seen(
+            file=source.name,
+            form=f"AIPerf {summary.get('aiperf_version', '')}, JSONL records".replace(" ,", ","),
+            conventions=CONVENTIONS,
+            about=_about(summary, len(records) - len(kept)),
+            rows=rows,
+            claims=_claims(summary),
+            columns=_columns(kept, rows),
+            asked=_asked(summary),
+        )
+    )
+
+
+def _rows(records: list[_Record]) -> Rows:
+    sent = np.array([each.metadata.request_start_ns for each in records], np.int64)
+    issued = [each.metadata.credit_issued_ns for each in records]
+    first = int(sent.min())
+    gaps = tuple(each.gaps for each in records)
+    return Rows(
+        prompt=wholes(each.tokens("input_sequence_length") for each in records),
+        output=wholes(each.tokens("output_sequence_length") for each in records),
+        ttft=floats(each.seconds("time_to_first_token") for each in records),
+        e2e=floats(each.seconds("request_latency") for each in records),
+        is_completed=np.array([_is_completed(each) for each in records], bool),
+        sent=(sent - first) / 1e9,
+        gaps=gaps if any(len(one) for one in gaps) else None,
+        more={} if None in issued else {"client_queue_s": (sent - wholes(issued)) / 1e9},
+    )
+
+
+def _is_completed(record: _Record) -> bool:
+    return record.error is None and not record.metadata.was_cancelled
+
+
+def _columns(records: list[_Record], rows: Rows) -> tuple[Column, ...]:
+    given = floats(each.seconds("inter_token_latency") for each in records)
+    return (Column("inter_token_latency", "(E2E - TTFT) / (N - 1)", given, rows.tpot),)
+
+
+def _claims(summary: dict[str, Any]) -> Claims:
+    def value(name: str, statistic: str) -> float:
+        found = summary.get(name)
+        if not isinstance(found, dict):
+            return np.nan
+        return number(found, statistic) * UNITS.get(str(found.get("unit")), 1.0)
+
+    statistics = {
+        metric: known({ours: value(name, theirs) for ours, theirs in _STATISTICS.items()})
+        for metric, name in _METRICS.items()
+    }
+    return Claims(
+        totals=known({ours: value(name, "avg") for name, ours in _TOTALS.items()}), statistics=statistics
+    )
+
+
+def _phase(summary: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the phase that is measured."""
+    phases = summary.get("input_config", {}).get("phases", [])
+    found = [
+        each for each in phases if isinstance(each, dict) and each.get("kind", "profiling") == "profiling"
+    ]
+    return found[-1] if found else {}
+
+
+def _asked(summary: dict[str, Any]) -> Asked:
+    phase = _phase(summary)
+    rate, cap = number(phase, "rate"), number(phase, "concurrency")
+    return Asked(
+        rate=rate if rate == rate else inf,
+        cap=cap if cap == cap else inf,
+        cv=0.0 if phase.get("type") == "constant" else 1.0,
+    )
+
+
+def _about(summary: dict[str, Any], num_warm_up: int) -> dict[str, str | int | float | bool]:
+    config, asked = summary.get("input_config", {}), _asked(summary)
+    models = [each.get("name") for each in config.get("models", {}).get("items", [])]
+    found: dict[str, Any] = {
+        "model": models[0] if models else None,
+        "request_rate": None if asked.rate == inf else asked.rate,
+        "max_concurrency": None if asked.cap == inf else int(asked.cap),
+        "aiperf_version": summary.get("aiperf_version"),
+        "num_warm_up_requests": num_warm_up or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
