@@ -175,6 +175,7 @@ def test_json_has_the_documented_schema(command: Command) -> None:
             "vllm@0.19": ROW,
         },
         "cost": "str",
+        "like": "NoneType",
         "notes": ["str"],
     }  # fmt: skip
     assert re.fullmatch(r"[0-9a-f]{64}", found["workload"]["sha256"])

@@ -160,7 +160,8 @@ def test_engines_that_write_into_one_log_are_told_apart(order: list[tuple[int, i
 
     order = sorted(order, key=lambda pair: pair[1])  # each engine's own steps come in order
     rows = [f"(EngineCore_DP{engine} pid=7) {OWN}{iteration(number)[12:]}" for engine, number in order]
-    steps = [step for line in lines("log", "\n".join(rows)) if (step := parsed(line)) is not None]
+    told = lines("log", "\n".join(rows), ("Iteration",))
+    steps = [step for line in told if (step := parsed(line)) is not None]
     kept, starts = last_start(steps)
     found = columns(kept)
     assert starts == 1
@@ -223,6 +224,14 @@ def test_a_second_start_replaces_the_first(tmp_path: Path) -> None:
     assert found.about["max_num_seqs"] == 64 and found.about["num_gpu_blocks"] == 100
     assert found.totals["num_steps"] == 1
     assert any("2 starts of the engine; the 1 steps of the last one" in text for text in texts(found))
+
+
+@pytest.mark.parametrize("numbers", [(5, 9, 6, 10), (0, 1, 1, 2)])
+def test_lines_of_two_servers_or_lines_there_twice_are_refused(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    with pytest.raises(InputError, match=r"server\.log: step \d of engine 0 comes after step \d"):
+        log(tmp_path, *[OWN + iteration(number) for number in numbers])
 
 
 # --- what is broken -------------------------------------------------------------------------

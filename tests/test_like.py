@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+from batchwright.cli.app import run
 from batchwright.errors import BatchwrightError, InputError
 from batchwright.scenario import Scenario
 from batchwright.scenario.build import prepare
@@ -97,3 +99,37 @@ def test_a_scenario_that_was_made_without_reading_the_command_is_refused() -> No
 def test_a_command_that_is_no_text_is_refused(like: object) -> None:
     with pytest.raises(BatchwrightError, match="not the command of a server as text"):
         read(LOAD, {"like": like})
+
+
+# --- batchwright kv -------------------------------------------------------------------------
+
+
+def kv(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(["kv", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_kv_counts_what_the_command_says_as_its_version_does(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--max-num-seqs", "20", "--max-model-len", "4k")
+    image = f"docker run vllm/vllm-openai:v0.9.1 --model llama-3.1-8b {' '.join(flags)} --enforce-eager"
+    by_hand = kv(capsys, "--gpu", "L40", "--engine", "vllm@0.9", "--enforce-eager", *flags)
+    pasted = kv(capsys, "--gpu", "L40", "--like", image)
+    assert pasted.endswith(by_hand) and "--like is vLLM 0.9.1" in pasted
+
+
+def test_kv_takes_flags_that_are_given_before_those_of_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = "vllm serve llama-3.1-8b --block-size 32"
+    pasted = kv(capsys, "--like", command, "--block-size", "16")
+    assert "block_size is 16, not the 32 of --like" in pasted
+    assert pasted.endswith(kv(capsys, "--block-size", "16"))
+    found = json.loads(kv(capsys, "--like", command, "--json"))
+    assert found["like"]["flags"][1] == {
+        "flag": "--block-size", "value": "32", "how": "used", "text": "block_size 32"
+    }  # fmt: skip
+
+
+def test_kv_counts_no_other_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="--like starts SGLang, but KV blocks are counted as vLLM does"):
+        kv(capsys, "--like", "sglang serve --model llama-3.1-8b")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from typer import Option
+from typer import Context, Option
 
 from batchwright.scenario.keys import LIMITS, SERVER
 
 if TYPE_CHECKING:
+    from batchwright.cli.like import Taken
     from batchwright.kv_report import Asked
 
 NUMBER: Final = "a number, or 8k (8000), 8K (8192)"
@@ -50,10 +51,14 @@ Chunked = Annotated[bool | None, Option(help="V0 only: default by max_model_len"
 BlockSize = Annotated[int, Option(help="tokens of one KV block", rich_help_panel=LIMITS)]
 Override = Annotated[int | None, Option(help="KV blocks, the null block included", rich_help_panel=LIMITS)]
 Lengths = Annotated[str | None, Option(help="of requests, such as 2k,8k,32k: how many fit at once")]
+Like = Annotated[
+    str | None, Option(help="command of a vLLM server, whose flags to take", rich_help_panel=SERVER)
+]
 Json = Annotated[bool, Option("--json", help="print JSON (docs/kv.md) instead of text")]
 
 
 def kv(
+    context: Context,
     *,
     gpu: Gpu = "H100-SXM",
     model: Model = "llama-3.1-8b",
@@ -76,6 +81,7 @@ def kv(
     block_size: BlockSize = 16,
     num_gpu_blocks_override: Override = None,
     lengths: Lengths = None,
+    like: Like = None,
     json: Json = False,
 ) -> None:
     """What the GPU memory holds: weights, activation peak, KV blocks; and what each flag changes."""
@@ -85,7 +91,7 @@ def kv(
     def read(text: str | None, flag: str) -> int | None:
         return None if text is None else number(text, flag)
 
-    asked = Asked(
+    values = dict[str, Any](
         gpu=gpu,
         model=model,
         engine=engine,
@@ -108,10 +114,16 @@ def kv(
         num_gpu_blocks_override=num_gpu_blocks_override,
         lengths=None if lengths is None else numbers(lengths, "--lengths"),
     )
-    _print(asked, json)
+    if like is None:
+        _print(Asked(**values), json)
+        return
+    from batchwright.cli.like import of_vllm
+
+    taken = of_vllm(context, like, values)
+    _print(Asked(**taken.values), json, taken)
 
 
-def _print(asked: Asked, as_object: bool) -> None:
+def _print(asked: Asked, as_object: bool, taken: Taken | None = None) -> None:
     from json import dumps
 
     from batchwright.cli.screen import screen
@@ -122,6 +134,9 @@ def _print(asked: Asked, as_object: bool) -> None:
     made = plan(asked)
     others = changes(made)
     if as_object:
-        print(dumps(tree(made, others), indent=2))
+        found = tree(made, others)
+        print(dumps(found if taken is None else {**found, "like": taken.command.to_json()}, indent=2))
     else:
+        if taken is not None:
+            print("\n".join(taken.lines), end="\n\n")
         print(text(made, others, screen().width))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 Names = Mapping[str, tuple[str, ...]]
 
@@ -36,7 +37,7 @@ class EngineMetrics:
     conventions: tuple[str, ...]
 
 
-VLLM = EngineMetrics(
+VLLM: Final = EngineMetrics(
     name="vllm",
     prefix="vllm:",
     counters={
@@ -82,7 +83,7 @@ VLLM = EngineMetrics(
         "queue ends at the first admission; prefill at the first token, pauses by preemption in decode",
     ),
 )
-SGLANG = EngineMetrics(
+SGLANG: Final = EngineMetrics(
     name="sglang",
     prefix="sglang:",
     counters={
@@ -119,4 +120,11 @@ SGLANG = EngineMetrics(
         "preemptions are SGLang's retractions",
     ),
 )
-ENGINES = (VLLM, SGLANG)
+ENGINES: Final = (VLLM, SGLANG)
+NAMES: Final = frozenset(  # all that is read
+    f"{engine.prefix}{name}"
+    for engine in ENGINES
+    for names in (engine.counters, engine.gauges, engine.histograms, engine.facts)
+    for known in (*names.values(), (engine.info,))
+    for name in known
+)

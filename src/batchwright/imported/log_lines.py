@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -23,9 +23,8 @@ _YEAR: Final = 366 * DAY
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?\d*(Z|[+-]\d\d:?\d\d)?\s")
 _ENGINE: Final = re.compile(r"\(EngineCore(?:_(?:DP)?(\d+))?[ )]")
-_OWN: Final = re.compile(
-    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) \[?[\w.]+:\d+\] "
-)
+_OWN: Final = re.compile(r"(\d\d-\d\d \d\d:\d\d:\d\d) \[?[\w.]+:\d+\] ")
+_NUMBERS: Final = re.compile(r"\d+")
 
 
 class Line(NamedTuple):
@@ -40,21 +39,29 @@ class Line(NamedTuple):
     core: int | None
 
 
-def lines(name: str, text: str) -> Iterator[Line]:
-    """The lines of a log.  Raises InputError on one that is too long to be of a log."""
+def lines(name: str, text: str, wanted: Sequence[str]) -> Iterator[Line]:
+    """The lines of a log that have one of the words `wanted`, the most frequent first.
+
+    Raises InputError on a line that is too long for a log.
+    """
     clock = _Clock()
     for number, raw in enumerate(text.splitlines(), 1):
         if len(raw) > LONGEST:
             raise InputError(
                 f"{name}: line {number} has {len(raw)} characters, over {LONGEST}; give the text of a log"
             )
-        yield clock.line(_COLOUR.sub("", _unpacked(raw)))
+        if any(word in raw for word in wanted):
+            yield clock.line(_plain(raw))
+
+
+def _plain(raw: str) -> str:
+    """The line without colours; of Docker's `json-file`, the message with its time before it."""
+    if raw.startswith('{"log":'):
+        raw = _unpacked(raw)
+    return _COLOUR.sub("", raw) if "\x1b" in raw else raw
 
 
 def _unpacked(raw: str) -> str:
-    """The message of a line of Docker's `json-file`, its time before it; else the line."""
-    if not raw.startswith('{"log":'):
-        return raw
     try:
         found = json.loads(raw)
     except ValueError:
@@ -67,6 +74,8 @@ class _Clock:
 
     def __init__(self) -> None:
         self.last = 0.0
+        self.told = ""  # the time of the line before, as it was written
+        self.years = 0.0
 
     def line(self, raw: str) -> Line:
         stamp, own = _STAMP.search(raw, 0, 64), _OWN.search(raw)
@@ -81,12 +90,15 @@ class _Clock:
             return _instant(stamp)
         if own is None:
             return None
-        found = _in_year(*map(int, own.groups()))
-        if found is not None:
-            while found < self.last - _YEAR / 2:
-                found += _YEAR
-            self.last = found
-        return found
+        if own[1] != self.told:  # many lines have the same second
+            self.told = own[1]
+            found = _in_year(*map(int, _NUMBERS.findall(own[1])))
+            if found is None:
+                return None
+            while found + self.years < self.last - _YEAR / 2:
+                self.years += _YEAR
+            self.last = found + self.years
+        return self.last
 
 
 def _instant(stamp: re.Match[str]) -> float | None:

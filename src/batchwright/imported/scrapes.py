@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from batchwright.errors import InputError
+from batchwright.imported.engine_metrics import NAMES
 from batchwright.imported.source import Source
 
 EXTRA: Final = "install prometheus-client, which reads it: pip install 'batchwright[metrics]'"
@@ -23,7 +24,8 @@ _ENDINGS: Final = (".txt", ".prom", ".metrics", ".log", "")
 _START: Final = 1 << 16  # characters in which a metric of an engine stands
 _SIGN: Final = re.compile(r"^(?:# (?:HELP|TYPE) )?(?:vllm|sglang):\w+[ {]", re.MULTILINE)
 _ABOUT: Final = re.compile(r"# (HELP|TYPE) (\S+)")
-_KEY: Final = re.compile(r"[A-Za-z_:][\w:]*(?:\{.*\})?(?=\s)")
+_KEY: Final = re.compile(r"([A-Za-z_:][\w:]*)(?:\{.*\})?(?=\s+[-+.\dNI])")
+_ENDING: Final = re.compile(r"_(?:bucket|sum|count)$")
 _TIME: Final = re.compile(
     r"(?:#\s*)?(?:time:?\s*)?(\d{10}(?:\.\d+)?|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?)\s*"
 )
@@ -136,7 +138,7 @@ def _time(line: str) -> float | None:
 
 def _scrape(name: str, first_row: int, lines: list[str], told: float | None) -> Scrape:
     found = Scrape(told)
-    for family in _families(name, first_row, lines):
+    for family in _families(name, first_row, [line if _is_needed(line) else "" for line in lines]):
         for sample in family.samples:
             if not sample.name.startswith(PREFIXES):
                 continue
@@ -146,6 +148,14 @@ def _scrape(name: str, first_row: int, lines: list[str], told: float | None) -> 
             if found.seconds is None and sample.timestamp is not None:
                 found.seconds = float(sample.timestamp)
     return found
+
+
+def _is_needed(line: str) -> bool:
+    """Is it a sample of an engine, or no line of this text at all, which its reader refuses?"""
+    match = _KEY.match(line)
+    if match is None:
+        return not line.startswith("#")
+    return line.startswith(PREFIXES) and _ENDING.sub("", match[1]) in NAMES
 
 
 def _families(name: str, first_row: int, lines: list[str]) -> list[Any]:

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from batchwright.errors import InputError
 from batchwright.imported.log_lines import Line
 from batchwright.metrics import Numbers
 
@@ -71,12 +72,22 @@ def _number(text: str) -> float:
 
 
 def last_start(steps: Iterable[Iteration]) -> tuple[list[Iteration], int]:
-    """The steps since the engine was started last, and how many starts there are."""
+    """The steps since the engine was started last, and how many starts there are.
+
+    An engine that starts counts from 0.  Raises InputError if a number comes back otherwise: then the
+    lines are of several servers, or some are there twice.
+    """
     kept: list[Iteration] = []
     newest: dict[int, int] = {}
     starts = 1
     for step in steps:
-        if step.number <= newest.get(step.engine, -1):
+        before = newest.get(step.engine, -1)
+        if step.number <= before:
+            if step.number > 0:
+                raise InputError(
+                    f"step {step.number} of engine {step.engine} comes after step {before}: lines of several "
+                    "servers are mixed, or there twice; give the log of one server"
+                )
             kept, newest, starts = [], {}, starts + 1
         newest[step.engine] = step.number
         kept.append(step)

@@ -20,10 +20,11 @@ from batchwright.imported.result import Finding, Imported
 from batchwright.imported.source import Source
 from batchwright.imported.vllm_checks import checks
 from batchwright.imported.vllm_iterations import Iteration
-from batchwright.imported.vllm_startup import BLOCK_SIZE, About, StartUp
+from batchwright.imported.vllm_startup import BLOCK_SIZE, WORDS, About, StartUp
 
 NAME: Final = "vLLM server log"
 _V0_PREEMPTED: Final = "is preempted by PreemptionMode."
+_WANTED: Final = (vllm_iterations.WORD, vllm_state.WORD, _V0_PREEMPTED, *WORDS)
 _SIGNS: Final = re.compile(
     r"Iteration\(\d+\): \d+ context requests|Avg prompt throughput: |KV cache size: [\d,]+ tokens"
     r"|LLM engine \(v\d|vLLM API server version|# (?:GPU|cuda) blocks: \d|Available KV cache memory: "
@@ -43,7 +44,10 @@ def read(source: Source) -> Imported:
             f"{source.name}: has no whole line of vLLM on its start, its steps or its state; give "
             "all of the log"
         )
-    steps, starts = vllm_iterations.last_start(log.steps)
+    try:
+        steps, starts = vllm_iterations.last_start(log.steps)
+    except InputError as error:
+        raise InputError(f"{source.name}: {error}") from None
     about = log.start.about()
     columns = vllm_iterations.columns(steps) if steps else None
     series = vllm_state.columns(log.samples) if log.samples else None
@@ -72,7 +76,7 @@ class _Log:
         self.samples: list[vllm_state.Sample] = []
         self.num_cut = self.preemptions = 0
         self.is_fine = False
-        for line in lines(source.name, source.text):
+        for line in lines(source.name, source.text, _WANTED):
             if vllm_iterations.WORD in line.text:
                 step = vllm_iterations.iteration(line)
                 self._keep(self.steps, step)

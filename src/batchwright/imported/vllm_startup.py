@@ -125,7 +125,8 @@ MEMORY: Final = (
     "cuda_graph_estimate_gib",
     "kv_gib",
 )
-_WORD: Final = re.compile("|".join(map(re.escape, (*STARTS, *LINES))))
+WORDS: Final = (*STARTS, *LINES)
+_WORD: Final = re.compile("|".join(map(re.escape, WORDS)))
 _DEFAULTS: Final = ("None", "auto")
 
 

@@ -79,7 +79,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     gpu_memory_utilization: Annotated[float | None, _key("default: 0.92", SERVER)] = None
     like: Annotated[
         str | None,
-        _key("command of a server whose flags and policy to take: 'vllm serve MODEL --max-num-seqs 64'", SERVER),
+        _key("command of a server, whose flags and policy to take: 'vllm serve MODEL ...'", SERVER),
     ] = None
     cost: Annotated[
         str | None, _key("instead of a GPU: 'constant(0.025)', 'linear(base=0.005, prefill=2e-5)'", SERVER)

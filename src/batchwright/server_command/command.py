@@ -38,7 +38,9 @@ class Use:
 class ServerCommand:
     """What a command line says.
 
-    engine   as it is printed, with its version where that is told
+    engine   vllm, sglang, tgi or tensorrt_llm
+    version  of it, where the command tells it
+    title    engine and version as they are printed
     policy   text of the policy
     keys     of a scenario, by name
     uses     every flag
@@ -46,6 +48,8 @@ class ServerCommand:
     """
 
     engine: str
+    version: str | None
+    title: str
     policy: str
     keys: Mapping[str, Value]
     uses: tuple[Use, ...]
@@ -53,7 +57,7 @@ class ServerCommand:
 
     def lines(self) -> Iterator[str]:
         """What was understood, for the user."""
-        yield f"--like is {self.engine}, run as {self.policy}"
+        yield f"--like is {self.title}, run as {self.policy}"
         used = [f"{use.flag} -> {use.text}" for use in self.uses if use.how == USED]
         if used:
             yield f"--like: {', '.join(used)}"
@@ -67,7 +71,7 @@ class ServerCommand:
 
     def to_json(self) -> dict[str, Any]:
         flags = [vars(use) for use in self.uses]
-        return {"engine": self.engine, "policy": self.policy, "flags": flags, "notes": list(self.notes)}
+        return {"engine": self.title, "policy": self.policy, "flags": flags, "notes": list(self.notes)}
 
 
 def read(text: str, known: Collection[str]) -> ServerCommand:
@@ -98,7 +102,9 @@ class _Reader:
         name = self.policy_name()
         self.settle()
         return ServerCommand(
-            engine=f"{self.rules.title}{'' if self.words.version is None else f' {self.words.version}'}",
+            engine=self.words.engine,
+            version=self.words.version,
+            title=" ".join(filter(None, (self.rules.title, self.words.version))),
             policy=self.policy(name),
             keys=self.keys,
             uses=tuple(self.uses),
@@ -148,7 +154,8 @@ class _Reader:
     def take_key(self, given: Given) -> None:
         name, reader = self.rules.keys[given.key]
         if name not in self.known:
-            self.uses.append(Use(given.written, given.value, APART, ""))
+            why = self.table.not_modelled.get(given.key)
+            self.uses.append(Use(given.written, given.value, APART, f" ({why})" if why else ""))
         elif name == "max_model_len" and given.value in ("auto", "-1"):
             text = "; give --max-model-len, or what the load needs is taken"
             self.uses.append(Use(given.written, given.value, APART, text))

@@ -61,6 +61,7 @@ VLLM: Final = EngineRules(
         "block-size": ("block_size", count),
         "num-gpu-blocks-override": ("num_gpu_blocks_override", count),
         "enable-prefix-caching": ("enable_prefix_caching", switch),
+        "enforce-eager": ("enforce_eager", switch),
     },
     policy={
         "max-num-scheduled-tokens": ("max_num_scheduled_tokens", count),
