@@ -290,6 +290,22 @@ def test_the_standard_error_of_a_mean_is_that_of_its_blocks() -> None:
     assert found.errors[0] == pytest.approx(np.arange(1.0, 11.0).std(ddof=1) / np.sqrt(10))
 
 
+def test_a_fit_that_misses_much_of_the_time_says_so() -> None:
+    random = Random(5)
+    steps = steps_like(random, cost_of_seed(random))
+    slow = np.where(np.arange(len(steps)) % 8 == 0, 20 * steps.seconds, steps.seconds)
+    (told,) = fit_steps(Steps(work=steps.work, seconds=slow)).remarks
+    assert told.startswith("all steps together took +") and "the machine paused" in told
+    assert fit_steps(steps).remarks == []
+
+
+def test_a_coefficient_that_is_hardly_known_is_named() -> None:
+    fit = fit_steps(steps_of(imported(num_chunks=np.arange(80) % 2, end_s=np.arange(80) * 0.01
+                                      + np.random.default_rng(1).uniform(0.004, 0.008, 80))))  # fmt: skip
+    weak = {one.name for one in fit.coefficients if 0 < one.value < one.error}
+    assert weak and all(name in fit.remarks[-1] for name in weak)
+
+
 def test_a_coefficient_is_never_negative() -> None:
     x = np.arange(1.0, 50.0)
     assert robust_fit(np.column_stack([np.ones(49), x]), 100 - x)[1] == 0

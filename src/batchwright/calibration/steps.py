@@ -30,6 +30,7 @@ from batchwright.metrics import Numbers
 FEWEST: Final = 60  # steps of a fit
 KINKS: Final = (0, 4, 2)  # powers of these
 TIE: Final = 0.02  # of the least held-out error
+FAR: Final = 0.1  # total of held-out steps; more is told
 ROUNDING: Final = 1e-6  # of a step
 
 
@@ -73,6 +74,21 @@ class StepFit:
     def range(self) -> dict[str, tuple[float, float]]:
         """Of every feature of the steps, the least and the greatest."""
         return {name: (float(values.min()), float(values.max())) for name, values in self.steps.work.items()}
+
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be known before the fit is believed."""
+        found, total = [], self.held_out.total
+        if abs(total) > FAR:
+            found.append(
+                f"all steps together took {1 / (1 + total) - 1:+.0%} against the fit, which is of most of them: "
+                "the machine paused, or did what the log does not tell; totals predicted will be off by as much"
+            )
+        weak = [one.name for one in self.coefficients if 0 < one.value < one.error]
+        if weak:
+            found.append(f"hardly known, with a standard error over the value: {', '.join(weak)}")
+        return found
 
 
 def fit_steps(steps: Steps, attention: bool = True, tell: Tell = nobody) -> StepFit:

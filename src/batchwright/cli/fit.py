@@ -47,5 +47,5 @@ def _fit_steps(measured: list[Imported], name: str, settings: Settings, server: 
         print(json.dumps({**to_json(found), "profile": written}, indent=2))
         return
     console = screen()
-    for part in (*lines(found), *tables(found), *settings.end(profile.cost)):
+    for part in (*lines(found), *tables(found), *found.remarks, *settings.end(profile.cost)):
         console.print(part)
