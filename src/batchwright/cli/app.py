@@ -11,6 +11,7 @@ from typer import Argument, Option
 from batchwright.cli import INTERRUPTED
 from batchwright.cli.edge import edge
 from batchwright.cli.engine import EngineFlags, EngineName, Exact, KvCacheDtype, MockCost, Threads, Weights
+from batchwright.cli.kv import kv
 from batchwright.cli.model import CachePath, ModelPath, cache_folder, model
 from batchwright.cli.options import live_command, scenario_command
 from batchwright.cli.serve_flags import ServeFlags, serve_command
@@ -243,6 +244,8 @@ def models(
 
     models(names or [], json)
 
+
+app.command()(kv)
 
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")
