@@ -23,13 +23,6 @@ def cost(text: str) -> Cost:
     return _built(tree, text)
 
 
-def _measured(**values: Any) -> Cost:
-    """Its package is looked for only where it is named."""
-    from batchwright.operators import measured
-
-    return measured(**values)
-
-
 def _layers(**values: Any) -> Cost:
     """A layer profile is read only where one is named: its reader is slow to import."""
     from batchwright.layer_profile import layers
@@ -37,12 +30,19 @@ def _layers(**values: Any) -> Cost:
     return layers(**values)
 
 
+def _measured(**values: Any) -> Cost:
+    """Its package is looked for only where it is named."""
+    from batchwright.operators import measured
+
+    return measured(**values)
+
+
 _MODELS: Final[dict[str, Callable[..., Cost]]] = {
     "constant": Constant,
     "linear": Linear,
     "roofline": Roofline,
-    "measured": _measured,
     "layers": _layers,
+    "measured": _measured,
     "hosted": Hosted,
 }
 _KINDS: Final = {  # "a number" for all others
@@ -52,12 +52,12 @@ _KINDS: Final = {  # "a number" for all others
     "pp": "a whole number",
     "dp": "a whole number",
     "ep": "True or False",
-    "engine": "a quoted name",
-    "version": "a quoted name",
     "folder": "a quoted name",
     "layers": "a whole number",
     "max_cudagraph_capture_size": "a whole number",
     "dtype": "a quoted name",
+    "engine": "a quoted name",
+    "version": "a quoted name",
     "quantization": "a quoted name",
     "kv_cache_dtype": "a quoted name",
     "cost": "a cost model",
@@ -75,7 +75,7 @@ _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
     "measured": ("gpu", "model", "tp", "ep", "engine", "version", "quantization", "kv_cache_dtype"),
     "hosted": ("cost", "base", "per_running"),
 }  # fmt: skip
-_REQUIRED: Final[dict[str, int]] = {  # the first so many
+_REQUIRED: Final[dict[str, int]] = {
     "constant": 1, "linear": 1, "roofline": 2, "layers": 1, "measured": 2, "hosted": 1,
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from batchwright.accuracy.study import Row
-from batchwright.cost import CostModel
+from batchwright.cost import CostModel, Layers
 from batchwright.errors import InputError
 from batchwright.layer_profile import layers
 from batchwright.limits import Limits
@@ -86,7 +86,12 @@ class GpuRun:
 
     def cost(self, step: float = 0.0) -> CostModel:
         """The layer times of the card.  `step`: seconds beside, in every step."""
-        return layers(self.root / "profiles" / self.card, "llama-3.1-8b", step=step)
+        return replace(self.layers, step_seconds=step)
+
+    @cached_property
+    def layers(self) -> Layers:
+        """The same, with nothing beside."""
+        return layers(self.root / "profiles" / self.card, "llama-3.1-8b")
 
     def requests(self) -> list[Request]:
         """The requests of the run: lengths and prefix hashes of its workload, arrivals as measured."""

@@ -42,7 +42,7 @@ def stretch_of_device(cost: CostModel) -> Stretch:
 
 def closed_form(cost: Any) -> Stretch | None:
     """The stretch that the model of a device offers; None: it has only single steps."""
-    if isinstance(cost, (Constant, Linear, Roofline, Layers, Table)):
+    if isinstance(cost, (Constant, Linear, Roofline, Table, Layers)):
         stretch: Stretch = cost.stretch
         return stretch
     own = getattr(cost, "stretch", None)

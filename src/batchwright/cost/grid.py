@@ -65,32 +65,42 @@ class Grid:
         self.axes = [Axis(points) for points in axes]
         self._values = list(values)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Grid, ([[int(point) for point in axis.points] for axis in self.axes], self._values)
+
     def at(self, a: float, b: float, c: float, d: float) -> float:
         """The value at one place."""
-        sizes = [len(axis.points) for axis in self.axes]
-        total = 0.0
-        first, second, third, fourth = self.axes
-        i, j, k, m = first.below(a), second.below(b), third.below(c), fourth.below(d)
-        shares = (first.share(a, i), second.share(b, j), third.share(c, k), fourth.share(d, m))
-        for corner in range(16):
-            weight = 1.0
-            for bit in range(4):
-                share = shares[bit]
-                weight *= share if corner >> bit & 1 else 1.0 - share
-            if weight == 0.0:
-                continue
-            place = (i + (corner & 1)) * sizes[1] + j + (corner >> 1 & 1)
-            place = (place * sizes[2] + k + (corner >> 2 & 1)) * sizes[3] + m + (corner >> 3 & 1)
-            total += weight * self._values[place]
+        return self.on(self.edges(a, b, c), d)
+
+    def edges(self, a: float, b: float, c: float) -> list[tuple[int, float]]:
+        """The lines along the last axis around a place: where each begins, and its weight."""
+        found = [(0, 1.0)]
+        for which, x in enumerate((a, b, c)):
+            axis = self.axes[which]
+            size, at = len(axis.points), axis.below(x)
+            share = axis.share(x, at)
+            if share == 0.0:
+                found = [(start * size + at, weight) for start, weight in found]
+            else:
+                found = [(start * size + at, weight * (1.0 - share)) for start, weight in found] + [
+                    (start * size + at + 1, weight * share) for start, weight in found
+                ]
+        width = len(self.axes[3].points)
+        return [(start * width, weight) for start, weight in found]
+
+    def on(self, edges: list[tuple[int, float]], d: float) -> float:
+        """The value at `d` of the last axis, between these lines."""
+        axis, values = self.axes[3], self._values
+        at = axis.below(d)
+        share, total = axis.share(d, at), 0.0
+        for start, weight in edges:
+            value = values[start + at]
+            if share != 0.0:
+                value += share * (values[start + at + 1] - value)
+            total += weight * value
         return total
 
     def line(self, c: float) -> list[float]:
         """The values along the last axis, at the first points of the first two and at `c` of the third."""
-        third, width = self.axes[2], len(self.axes[3].points)
-        at = third.below(c)
-        share = third.share(c, at)
-        low = self._values[at * width : (at + 1) * width]
-        if share == 0.0:
-            return low
-        high = self._values[(at + 1) * width : (at + 2) * width]
-        return [a + share * (b - a) for a, b in zip(low, high, strict=True)]
+        edges = self.edges(self.axes[0].points[0], self.axes[1].points[0], c)
+        return [self.on(edges, point) for point in self.axes[3].points]

@@ -16,11 +16,11 @@ dp) chunks, and the others wait for it.  Experts get the tokens of all ranks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from batchwright.cost.checks import check_not_negative
 from batchwright.cost.curve import Curve
 from batchwright.cost.experts import Router
+from batchwright.cost.features import Range, outside
 from batchwright.cost.grid import Grid, along, sum_along
 from batchwright.cost.skew import Skew
 from batchwright.step import Step
@@ -67,14 +67,16 @@ class LayerTimes:
 class Layers:
     """Seconds from the layers of a model, each measured by itself; see `layers`.
 
-    `name`: what they were read from.  `step_seconds`: what every step takes beside.
+    `name`: what they were read from.  `step_seconds`: what every step takes beside.  `tp`, `ep`: how
+    the model is split, which is in the times.
     Raises CostError if that is negative.
     """
 
-    reads_extremes: ClassVar[bool] = True
     name: str
     times: LayerTimes = field(repr=False, compare=False)
     step_seconds: float = 0.0
+    tp: int = 1
+    ep: bool = False
     _router: Router | None = field(init=False, repr=False, compare=False)
     _lines: dict[int, list[float]] = field(init=False, repr=False, compare=False)
 
@@ -86,7 +88,32 @@ class Layers:
         object.__setattr__(self, "_lines", {})
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Layers, (self.name, self.times, self.step_seconds)
+        return Layers, (self.name, self.times, self.step_seconds, self.tp, self.ep)
+
+    @property
+    def range(self) -> Range:
+        """The least and the greatest of each feature of a step that was measured, on one rank."""
+        prefill, past, decodes, context = (axis.points[-1] for axis in self.times.attention.axes)
+        return {
+            "tokens": (1.0, float(self.times.matrices.last)),
+            "num_decodes": (0.0, decodes),
+            "mean_context": (0.0, context),
+            "sampled_rows": (0.0, float(self.times.head.last)),
+            "mean_chunk": (0.0, prefill),
+            "mean_past": (0.0, past),
+        }
+
+    def outside(self, step: Step) -> list[str]:
+        """The features of `step` beyond what was measured, for which the time is extrapolated.
+
+        With several data-parallel ranks those of all of them together, which is early.
+        """
+        return outside(step, self.range)
+
+    @property
+    def reads_extremes(self) -> bool:
+        """It reads the least and the greatest context of a step."""
+        return True
 
     def seconds(self, step: Step) -> float:
         return self.stretch(step, 1)
@@ -153,23 +180,18 @@ class Layers:
 
     def _mixed(self, step: Step, prefill: float, rows: int, own: int) -> float:
         """Attention of one step with prompt tokens."""
+        grid, count = self.times.attention, float(own)
         past = step.prefill_attention / step.prefill_tokens - 0.5 * prefill
+        edges = grid.edges(prefill, max(past, 0.0), count)
         mean = step.context_tokens / rows if rows > 0 else 0.0
-        at_mean = self._attention(prefill, past, own, mean, step.num_chunks)
+        at_mean = grid.on(edges, mean)
+        total = at_mean
+        if past < 0.0:  # several chunks attend to fewer pairs than one of all their tokens
+            per_token = (grid.at(prefill, prefill, count, mean) - at_mean) / prefill
+            total = max(at_mean + past * per_token, at_mean / max(step.num_chunks, 1))
         greatest = float(step.greatest_context)
         if greatest <= mean or own <= 1:
-            return at_mean
+            return total
         rate = (mean - step.least_context) / (greatest - step.least_context)
-        alpha = self.times.skew.alpha(prefill, float(own), rate, greatest, max(past, 0.0))
-        if alpha == 0.0:
-            return at_mean
-        return at_mean + alpha * (self._attention(prefill, past, own, greatest, step.num_chunks) - at_mean)
-
-    def _attention(self, prefill: float, past: float, own: int, context: float, chunks: int) -> float:
-        """`past` below 0: several chunks attend to fewer pairs than one of all their tokens."""
-        grid = self.times.attention
-        if past >= 0.0:
-            return grid.at(prefill, past, float(own), context)
-        fresh = grid.at(prefill, 0.0, float(own), context)
-        per_token = (grid.at(prefill, prefill, float(own), context) - fresh) / prefill
-        return max(fresh + past * per_token, fresh / max(chunks, 1))
+        alpha = self.times.skew.alpha(prefill, count, rate, greatest, max(past, 0.0))
+        return total if alpha == 0.0 else total + alpha * (grid.on(edges, greatest) - at_mean)

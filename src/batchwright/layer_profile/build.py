@@ -28,7 +28,8 @@ from batchwright.cost.curve import Curve
 from batchwright.cost.grid import Grid
 from batchwright.cost.layers import ExpertTimes, LayerTimes
 from batchwright.errors import InputError
-from batchwright.hardware import Model
+from batchwright.hardware import Gpu, Model
+from batchwright.hardware.names import model_of
 from batchwright.hardware.roofline import PCIE_HOP
 from batchwright.layer_profile.folder import Profile, read_profile
 from batchwright.layer_profile.lines import Line
@@ -85,7 +86,7 @@ def layers(
     split = Split(tp=tp, dp=dp, ep=ep, **_wires(profile, tp * dp, link, hop))
     _check(profile, shape, split)
     times = _times(at_tp(profile, tp), shape, count, split, max_cudagraph_capture_size)
-    return Layers(_text(profile, tp, dp, ep), times, step)
+    return Layers(_text(profile, tp, dp, ep), times, step, tp, ep)
 
 
 def _text(profile: Profile, tp: int, dp: int, ep: bool) -> str:
@@ -100,8 +101,7 @@ def _shape(profile: Profile, model: Model | str | None) -> Model | None:
     """The model, if anybody knows it."""
     if model is not None:
         return hardware.find_model(model)
-    name = (profile.model or "").rsplit("/", 1)[-1].lower()
-    return hardware.MODELS.get(name)
+    return model_of(profile.model) if profile.model else None
 
 
 def _layer_count(profile: Profile, shape: Model | None, given: int | None) -> int:
@@ -121,14 +121,21 @@ def _wires(profile: Profile, gpus: int, link: float | None, hop: float | None) -
     """Link and hop between `gpus` GPUs."""
     if gpus == 1:
         return {}
-    known = {name.replace("-", "").upper(): gpu for name, gpu in hardware.GPUS.items()}
-    gpu = known.get((profile.hardware or "").replace("-", "").upper())
+    gpu = None if profile.hardware is None else _gpu(profile.hardware)
     if link is None and gpu is None:
         raise InputError(
             f"{profile.folder}: the link of GPU {profile.hardware!r} is not known; give link, in bytes/s"
         )
     speed = gpu.link if link is None and gpu is not None else link
     return {"link": float(speed or 0.0), "hop": PCIE_HOP if hop is None else hop}
+
+
+def _gpu(name: str) -> Gpu | None:
+    """The GPU that is called so, if it is built in."""
+    try:
+        return hardware.find_gpu(name)
+    except InputError:
+        return None
 
 
 def _check(profile: Profile, shape: Model | None, split: Split) -> None:

@@ -14,7 +14,7 @@ from batchwright.cluster import Replicas, counting_engine
 from batchwright.cluster import server as server_of
 from batchwright.cluster import servers as servers_of
 from batchwright.comparison import DEFAULTS
-from batchwright.cost import CostModel, Hosted, Roofline, memory_of
+from batchwright.cost import CostModel, Hosted, Layers, Roofline, device_of, memory_of
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.hardware import find_engine
@@ -24,6 +24,7 @@ from batchwright.policies import Static
 from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
 from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
+from batchwright.scenario.measured_range import range_notes
 from batchwright.scenario.policy_file import load_policy, named
 from batchwright.scenario.precision import PRECISION, in_words
 from batchwright.scenario.split import SPLITS, split_of
@@ -40,6 +41,7 @@ from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
 OVER_LENGTH: Final = ("reject", "fail")
+MEMORY: Final = ("gpu", "model", "gpu_memory_utilization")  # what KV blocks are counted from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +98,8 @@ def prepare(scenario: Scenario) -> Prepared:
     check_repeat(scenario.repeat)
     load = load_of(scenario)
     cost, cost_name, cost_notes = _cost(scenario)
-    flags, limit_notes = _limits(scenario, cost, load, counting_engine(policies.values()))
+    memory = _memory(scenario, cost)
+    flags, limit_notes = _limits(scenario, memory, load, counting_engine(policies.values()))
     split = split_of(scenario)
     limits = split.together(flags)
     check_lengths(scenario, limits, load)
@@ -111,7 +114,7 @@ def prepare(scenario: Scenario) -> Prepared:
         flags=flags,
         policies=policies,
         sources=sources,
-        notes=[*load.notes, *cost_notes, *limit_notes, *split.notes(limits)],
+        notes=[*load.notes, *cost_notes, *range_notes(cost, flags), *limit_notes, *split.notes(limits)],
     )
 
 
@@ -177,11 +180,13 @@ def _with_memory(policy: Any, scenario: Scenario) -> Any:
 def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     """The cost model, its name, and what was chosen for the user."""
     if scenario.cost is not None:
-        names = ("gpu", "model", *SPLITS, *PRECISION, "gpu_memory_utilization")
+        found = cost_of(scenario.cost)
+        names = [*SPLITS, *PRECISION]
+        if not isinstance(device_of(found), Layers):  # else they say how many KV blocks fit
+            names += MEMORY
         given = [f"--{name.replace('_', '-')}" for name in names if is_given(scenario, name)]
         if given:
             raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
-        found = cost_of(scenario.cost)
         return found, scenario.cost, [f"cost is {scenario.cost}", *notes_of(found)]
     gpu = DEFAULT_GPU if scenario.gpu is None else scenario.gpu
     model = DEFAULT_MODEL if scenario.model is None else scenario.model
@@ -207,6 +212,21 @@ def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     base, each = cost.base * 1e6, cost.per_running * 1e6
     host = f"the host takes {base:g} us + {each:g} us per running request a step; async scheduling hides it"
     return cost, f"hosted {name}", [said, host]
+
+
+def _memory(scenario: Scenario, cost: CostModel) -> CostModel:
+    """The model of the memory: `cost`, or where that has only times the GPU and the model that are named."""
+    device = device_of(cost)
+    if not isinstance(device, Layers):
+        return cost
+    if scenario.gpu is None or scenario.model is None:
+        given = [f"--{name.replace('_', '-')}" for name in MEMORY if is_given(scenario, name)]
+        if given:
+            raise InputError(
+                f"{given[0]} is given beside --cost; give both --gpu and --model, to count KV blocks from"
+            )
+        return cost
+    return Roofline(scenario.gpu, scenario.model, device.tp, dp=device.times.dp, ep=device.ep)
 
 
 # --- limits -------------------------------------------------------------------
