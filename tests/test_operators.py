@@ -82,7 +82,7 @@ COMMON = 'DefaultHFModels = {"meta-llama/Meta-Llama-3.1-8B", "Qwen/Qwen3-8B"}\n'
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Package]:
     """A made-up package with measurements of two GPUs, which is found before any that is installed."""
     root = tmp_path / "site" / "aisimulate_core"
-    for folder in ("a100_sxm/attention/vllm/0.14.0", "h100_sxm/gemm/vllm/0.24.0", "h100_sxm/gemm/sglang/0.5"):
+    for folder in ("a100_sxm/attention/vllm/0.14.0", "h100_sxm/gemm/vllm/0.24.0", "h100_sxm/sglang/0.5"):
         (root / "systems" / "data" / folder).mkdir(parents=True)
     (root / "sdk").mkdir()
     (root / "model_configs").mkdir()
