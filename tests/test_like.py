@@ -70,6 +70,12 @@ def test_reading_it_again_changes_nothing(tmp_path: Path) -> None:
     assert read(str(file)) == found
 
 
+def test_defaults_that_go_by_the_gpu_are_those_of_the_one_that_is_given() -> None:
+    found = scenario("sglang serve --model llama-3.2-1b", gpu="T4")
+    (policy,) = prepare(found).policies.values()
+    assert policy.chunked_prefill_size == 2048
+
+
 def test_a_cost_takes_the_place_of_its_gpu_and_model() -> None:
     found = scenario(cost="linear(base=0.005, prefill=2e-5)")
     assert found.model is None and found.tp is None and found.max_num_seqs == 64

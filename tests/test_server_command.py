@@ -190,6 +190,16 @@ def test_sglang_counts_in_tokens_and_pages() -> None:
     assert of("sglang serve --model m").keys["block_size"] == 1
 
 
+@pytest.mark.parametrize(
+    ("gpu", "chunk"), [(None, None), ("T4", 2048), ("L40", 4096), ("H100-SXM", None), ("B200", 16384)]
+)
+def test_sglang_cuts_prompts_by_the_memory_of_the_gpu(gpu: str | None, chunk: int | None) -> None:
+    found = read("sglang serve --model m", KEYS, gpu)
+    assert found.policy == ("sglang@0.5" if chunk is None else f"sglang@0.5(chunked_prefill_size={chunk})")
+    given = read("sglang serve --model m --chunked-prefill-size 512", KEYS, gpu)
+    assert given.policy == "sglang@0.5(chunked_prefill_size=512)"
+
+
 def test_tgi_takes_its_flags_from_variables_too() -> None:
     found = of(
         "docker run -e MODEL_ID=m -e NUM_SHARD=4 -e MAX_WAITING_TOKENS=7 -e HF_TOKEN=secret "

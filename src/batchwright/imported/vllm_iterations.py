@@ -94,8 +94,12 @@ def last_start(steps: Iterable[Iteration]) -> tuple[list[Iteration], int]:
     return kept, starts
 
 
-def columns(steps: list[Iteration]) -> dict[str, Numbers]:
-    """A row per step that computed something, engine by engine; `start_s` from the first line."""
+def columns(steps: list[Iteration], kv_tokens: float | None = None) -> dict[str, Numbers]:
+    """A row per step that computed something, engine by engine; `start_s` from the first line.
+
+    `kv_tokens`: that the KV cache holds; then the column of that name has those that are taken, as far as the
+    one decimal of the log tells.
+    """
     rows = sorted((step for step in steps if not step.is_dummy), key=lambda step: (step.engine, step.number))
     start, end = _placed(rows)
     found: dict[str, Numbers] = {
@@ -109,7 +113,10 @@ def columns(steps: list[Iteration]) -> dict[str, Numbers]:
         "decode_tokens": np.array([row.decoded for row in rows]),
     }
     usage = np.array([row.kv_usage for row in rows])
-    return found if np.isnan(usage).all() else {**found, "kv_usage": usage}
+    if np.isnan(usage).all():
+        return found
+    taken = {} if kv_tokens is None else {"kv_tokens": np.round(usage * kv_tokens)}
+    return {**found, "kv_usage": usage, **taken}
 
 
 def _placed(rows: list[Iteration]) -> tuple[Numbers, Numbers]:

@@ -49,7 +49,7 @@ def read(source: Source) -> Imported:
     except InputError as error:
         raise InputError(f"{source.name}: {error}") from None
     about = log.start.about()
-    columns = vllm_iterations.columns(steps) if steps else None
+    columns = vllm_iterations.columns(steps, log.start.kv_tokens) if steps else None
     series = vllm_state.columns(log.samples) if log.samples else None
     return Imported(
         file=source.name,

@@ -179,6 +179,12 @@ class StartUp:
         return {key: float(value) for key, value in self.found.items() if key in (*MEMORY, *_TOTALS)}
 
     @property
+    def kv_tokens(self) -> float | None:
+        """That the KV cache of one engine holds; None if it does not tell."""
+        found = self.found.get("kv_tokens")
+        return None if found is None else float(found)
+
+    @property
     def speculates(self) -> bool:
         """Does it verify drafts?"""
         return "speculative_config" in self.found

@@ -33,7 +33,7 @@ def with_like(keys: Mapping[str, Any]) -> dict[str, Any]:
         return dict(keys)
     if not isinstance(text, str):
         raise InputError(f"like is {text!r}, not the command of a server as text; quote it")
-    command = read_command(text, KEYS)
+    command = read_command(text, KEYS, keys.get("gpu"))
     out = _out(keys)
     told = {key: value for key, value in command.keys.items() if key not in out}
     return {**told, **keys, "policies": _policies(command.policy, keys.get("policies"))}
@@ -76,7 +76,7 @@ def command_of(scenario: Scenario) -> ServerCommand | None:
     """
     if scenario.like is None:
         return None
-    command = read_command(scenario.like, KEYS)
+    command = read_command(scenario.like, KEYS, scenario.gpu)
     policies = scenario.policies
     names = list(policies.values()) if isinstance(policies, dict) else policies
     if names is None or command.policy not in (split(names) if isinstance(names, str) else names):

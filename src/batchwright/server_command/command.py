@@ -16,6 +16,7 @@ from batchwright.errors import BatchwrightError, InputError, nearest
 from batchwright.policies import policy as policy_of
 from batchwright.server_command.engine_rules import RULES, EngineRules
 from batchwright.server_command.flags import Given, parse, table_of
+from batchwright.server_command.sglang_chunk import sglang_chunk
 from batchwright.server_command.values import Value, count
 from batchwright.server_command.versions import ASYNC, KNOWN, V1, nearest_version, release_of
 from batchwright.server_command.words import Words, words_of
@@ -74,17 +75,19 @@ class ServerCommand:
         return {"engine": self.title, "policy": self.policy, "flags": flags, "notes": list(self.notes)}
 
 
-def read(text: str, known: Collection[str]) -> ServerCommand:
+def read(text: str, known: Collection[str], gpu: str | None = None) -> ServerCommand:
     """What a command line says.  `known`: keys that a scenario has; flags for others are not modelled.
 
+    `gpu`: by name, where it is known, for the defaults of engines that look at its memory.
     Raises InputError on a line that starts no known server, a value that is none, or flags that the engine
     does not take together.
     """
-    return _Reader(words_of(text), known).command()
+    return _Reader(words_of(text), known, gpu).command()
 
 
 class _Reader:
-    def __init__(self, words: Words, known: Collection[str]) -> None:
+    def __init__(self, words: Words, known: Collection[str], gpu: str | None) -> None:
+        self.gpu = gpu
         self.words = words
         self.known = known
         self.rules: EngineRules = RULES[words.engine]
@@ -233,13 +236,23 @@ class _Reader:
             if key not in self.keys:
                 self.keys[key] = value
                 self.notes.append(f"--like: {key} is {value}, {why}")
-        blocks = self.keys.get("num_gpu_blocks_override")
-        if blocks is None:
-            return
         if self.words.engine == "sglang":
-            self.keys["num_gpu_blocks_override"] = int(blocks) // int(self.keys["block_size"]) + 1
-        if self.keys.pop("gpu_memory_utilization", None) is not None:
+            self.settle_sglang()
+        if (
+            "num_gpu_blocks_override" in self.keys
+            and self.keys.pop("gpu_memory_utilization", None) is not None
+        ):
             self.notes.append("--like: num_gpu_blocks_override replaces gpu_memory_utilization")
+
+    def settle_sglang(self) -> None:
+        """Chunks by the memory of the GPU, and blocks from tokens."""
+        tokens = self.keys.get("num_gpu_blocks_override")
+        if tokens is not None:
+            self.keys["num_gpu_blocks_override"] = int(tokens) // int(self.keys["block_size"]) + 1
+        chunk = None if self.gpu is None else sglang_chunk(self.gpu)
+        if chunk is not None and "chunked_prefill_size" not in self.flags:
+            self.flags["chunked_prefill_size"] = chunk
+            self.notes.append(f"--like: chunked_prefill_size is {chunk}, SGLang's default on {self.gpu}")
 
     def policy(self, name: str) -> str:
         """Its text.  Raises InputError on flags that the policy refuses."""
