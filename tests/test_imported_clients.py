@@ -231,7 +231,7 @@ BREAKS: dict[str, tuple[str, Change, str, set[str]]] = {
     "twice the throughput": (
         "vllm",
         scaled("request_throughput", 2.0),
-        r"^requests/s of the file, .*, is twice \(2 times\) its requests over its duration",
+        r"^requests/s of the file, .*, is twice \(2 times\) its count over its duration",
         set(),
     ),
     "a count that is not": (
