@@ -83,6 +83,7 @@ def test_where_it_is_wrong_and_what_was_not_run_are_said() -> None:
 
 def test_an_anchor_is_what_markdown_makes_of_the_title() -> None:
     assert anchor("Sarathi-Serve: steps of Yi-34B, two A100") == "sarathi-serve-steps-of-yi-34b-two-a100"
+    assert anchor("vLLM 0.19 - a run") == "vllm-019-a-run"
 
 
 def test_every_claim_says_where_it_stands_and_whether_it_compares() -> None:
