@@ -22,7 +22,7 @@ from batchwright.cost import (
 from batchwright.cost.lines import sum_of_greater, sum_of_greatest
 from batchwright.cost_text import cost
 from batchwright.errors import BatchwrightError, CostError, InputError, LimitError
-from batchwright.hardware import Gpu, Model
+from batchwright.hardware import Gpu, Model, Quantization
 from batchwright.step import Step
 
 NO_LINK = 1e30  # bytes/s: transfers take no time
@@ -448,8 +448,9 @@ def test_eight_bits_halve_the_bytes_and_four_quarter_them():
         max_position_embeddings=8192,
     )  # fmt: skip
     critical = {}
-    for bits in (8, 4):
-        critical[bits] = ideal("H100-SXM", Model(name="m", weight_bits=bits, **shape)).critical_tokens
+    for bits, arithmetic in ((8, "fp8"), (4, "16-bit")):
+        stored = Quantization(method="m", weight_bits=bits, arithmetic=arithmetic)
+        critical[bits] = ideal("H100-SXM", Model(name="m", quantization=stored, **shape)).critical_tokens
     assert critical[8] == pytest.approx(295, rel=0.01)  # half the bytes, twice the arithmetic
     assert critical[4] == pytest.approx(74, rel=0.01)  # a quarter of the bytes, 16-bit arithmetic
 

@@ -248,7 +248,7 @@ def command(*arguments: str, stdout: int | None = subprocess.PIPE) -> subprocess
         (["--cost", "constant(1e308)"], "at most 1e+06"),
         (["--num-gpu-blocks-override", "9" * 20], "num_kv_blocks"),
         (["--block-size", "1000000000"], "block_size"),
-        (["--gpu", "h100"], "give one of H100-SXM"),
+        (["--gpu", "a100"], "give one of A100-80G-SXM"),
         (["--policies", "static(4)(8)"], "cannot be read"),
         (["--requests", "2000"], "has 1000 requests"),
         (["--gpu-memory-utilization", "0.9", "--num-gpu-blocks-override", "99"], "leave one of them out"),

@@ -14,11 +14,13 @@ from batchwright.hardware import (
     GPUS,
     MODELS,
     Model,
+    Serving,
     kv_bytes_per_token,
+    memory,
     num_kv_blocks,
-    reserved_bytes,
     weight_bytes,
 )
+from batchwright.hardware.split import Split
 from batchwright.limits import Limits
 from batchwright.policies import Vllm
 from batchwright.request import Request
@@ -48,7 +50,8 @@ def test_the_fullest_stage_holds_most_layers_and_the_embedding(name: str, pp: in
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_tensor_parallel_weights_are_those_of_the_model_divided(tp: int) -> None:
     for model in MODELS.values():
-        assert weight_bytes(model, tp) == model.weight_bytes // tp
+        copied = (tp - 1) * model.copied_bytes  # projections to latents lie whole on every GPU
+        assert weight_bytes(model, tp) == (model.weight_bytes + copied) // tp
 
 
 def test_ranks_copy_all_but_the_experts() -> None:
@@ -77,7 +80,10 @@ def test_weights_engine_and_blocks_fill_the_fullest_gpu() -> None:
         tp, pp = int(split.get("tp", 1)), int(split.get("pp", 1))
         block = 16 * kv_bytes_per_token(model, tp, pp)
         used = weight_bytes(model, **split) + (blocks + 1) * block  # type: ignore[arg-type]
-        left = H100.memory_bytes * 0.9 - used - reserved_bytes(model, tp, 2048, 256)
+        serving = Serving(
+            gpu_memory_utilization=0.9, split=Split(tp, pp, int(split.get("dp", 1)), bool(split.get("ep")))
+        )
+        left = H100.memory_bytes * 0.9 - used - memory(H100, model, serving).engine_bytes
         assert 0 <= left < block
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from batchwright.client_report import client_table
-from batchwright.cluster import Cluster, MakesCluster, Replicas
+from batchwright.cluster import Cluster, MakesCluster, Replicas, counting_engine
 from batchwright.cluster import server as server_of
 from batchwright.contract import Begins, Policy
 from batchwright.cost import CostModel
@@ -122,8 +122,9 @@ def compare(
         raise InputError("no policy is given; give some by name, or None for static, dynamic and continuous")
     check_loads(load, repeat)
     objectives = read_slo(slo) if isinstance(slo, str) else slo
-    settled = settle(limits or Limits(), cost, loads_of_all_lengths(load, repeat))
     made = {name: server_of(policy) if isinstance(policy, str) else policy for name, policy in chosen.items()}
+    engine = counting_engine(made.values())
+    settled = settle(limits or Limits(), cost, loads_of_all_lengths(load, repeat), engine)
     return _Comparison(cost, settled, made, objectives, guard).run(load, repeat, progress)
 
 

@@ -38,6 +38,9 @@ _KINDS: Final = {  # "a number" for all others
     "pp": "a whole number",
     "dp": "a whole number",
     "ep": "True or False",
+    "dtype": "a quoted name",
+    "quantization": "a quoted name",
+    "kv_cache_dtype": "a quoted name",
     "cost": "a cost model",
     "tokens": "a list of pairs, [(tokens, seconds), ...]",
 }
@@ -47,7 +50,7 @@ _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
     "fitted": ("tokens", "chunk", "decode", "context", "past", "prefill_attention"),
     "roofline": (
         "gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds", "pp", "dp", "ep", "router_skew",
-        "context_cv",
+        "context_cv", "dtype", "quantization", "kv_cache_dtype",
     ),
     "hosted": ("cost", "base", "per_running"),
 }  # fmt: skip

@@ -10,21 +10,26 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from batchwright.cost import UTILIZATION, CostModel, Roofline, device_of
+from batchwright.cost import CostModel, Roofline, device_of
 from batchwright.errors import LimitError
+from batchwright.hardware import batch_limits, find_engine
 from batchwright.limits import Limits
 from batchwright.workload import Workload
 
-LARGE_GPU: Final = 70 << 30  # bytes; from here on vLLM's defaults are larger, but for the A100
+SMALL_BATCH: Final = (256, 2048)  # vLLM's defaults below 70 GiB
 
 
-def settle(limits: Limits, cost: CostModel, loads: Workload | Iterable[Workload]) -> Limits:
+def settle(
+    limits: Limits, cost: CostModel, loads: Workload | Iterable[Workload], engine: str | None = None
+) -> Limits:
     """Fill in what `limits` leaves open; `loads` are made one at a time, and only if they are needed.
+
+    `engine`: the version of vLLM that counts KV blocks, such as `vllm@0.19`; None: the latest.
 
     Raises LimitError if `max_model_len` is over what the model allows, or does not fit the blocks.
     """
     if limits.num_kv_blocks is None:
-        limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost))
+        limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost, engine))
     if limits.max_model_len is not None:
         check_model_len(limits.max_model_len, longest_model_len(cost))
         return limits
@@ -57,28 +62,36 @@ def check_model_len(given: int, most: int | None) -> None:
         )
 
 
-def kv_blocks(limits: Limits, cost: CostModel, gpu_memory_utilization: float = UTILIZATION) -> int | None:
+def kv_blocks(limits: Limits, cost: CostModel, engine: str | None = None) -> int | None:
     """KV blocks of the GPUs of `cost`, all its data-parallel ranks together; None if it has none."""
     device = device_of(cost)
     if not isinstance(device, Roofline):
         return None
     return device.num_kv_blocks_of_round(
-        gpu_memory_utilization, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs
+        None, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs, engine
     )
 
 
-def engine_blocks(flags: Limits, cost: CostModel, gpu_memory_utilization: float) -> int | None:
+def engine_blocks(
+    flags: Limits, cost: CostModel, gpu_memory_utilization: float, engine: str | None
+) -> int | None:
     """KV blocks that one engine counts under its own flags: of one data-parallel rank."""
     device = device_of(cost)
     if not isinstance(device, Roofline):
         return None
     return device.num_kv_blocks(
-        gpu_memory_utilization, flags.block_size, flags.max_num_batched_tokens, flags.max_num_seqs
+        gpu_memory_utilization, flags.block_size, flags.max_num_batched_tokens, flags.max_num_seqs, engine
     )
 
 
-def usual_batch(device: CostModel) -> tuple[int, int]:
-    """vLLM's defaults on `device`: `max_num_seqs` and `max_num_batched_tokens`."""
-    gpu = device.gpu if isinstance(device, Roofline) else None
-    is_large = gpu is not None and gpu.memory_bytes >= LARGE_GPU and not gpu.name.startswith("A100")
-    return (1024, 8192) if is_large else (256, 2048)
+def usual_batch(device: CostModel, engine: str | None = None) -> tuple[int, int]:
+    """vLLM's defaults on `device`, for a server: `max_num_seqs` and `max_num_batched_tokens`."""
+    if not isinstance(device, Roofline):
+        return SMALL_BATCH
+    found = batch_limits(
+        find_engine(engine),
+        device.gpu,
+        device.model.max_position_embeddings,
+        ranks=device.tp * device.pp,
+    )
+    return found.max_num_seqs, found.max_num_batched_tokens

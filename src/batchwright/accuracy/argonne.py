@@ -156,9 +156,9 @@ def _of_left_out(batches: list[Batch]) -> Iterator[str]:
         name, memory = GPUS[batch.gpu]
         tokens = 2 * batch.length * batch.size
         yield (
-            f"Left out of the fit: {batch.size} requests of {2 * batch.length:,} tokens on {batch.num_gpus} x "
-            f"{name}.  Their {tokens:,} tokens of KV take {tokens * KV / 1e9:.0f} GB beside "
-            f"{WEIGHTS / 1e9:.0f} GB of weights, more than {batch.num_gpus * memory / 1e9:.0f} GB hold, "
+            f"Left out of the fit: {batch.size} requests of {2 * batch.length:,} tokens on "
+            f"{batch.num_gpus} x {name}.  Their {tokens:,} tokens of KV take {tokens * KV / 1e9:.0f} GB "
+            f"beside {WEIGHTS / 1e9:.0f} GB of weights, more than {batch.num_gpus * memory / 1e9:.0f} GB hold, "
             f"so they did not run as one batch: they took {batch.seconds:.0f} s."
         )
 

@@ -110,8 +110,8 @@ def _wrong(found: Errors, predicted: Numbers, after: Steps) -> Iterator[str]:
     off = [float(ours.sum() / theirs.sum() - 1) for ours, theirs in parts]
     yield (
         f"A step is {found.mean:.1%} off on average, one in twenty more than {found.p95:.0%}.  No model can "
-        f"know all of it: of {len(same):,} pairs of successive steps that compute the same, but for a token of "
-        f"context each, the second takes {np.mean(same):.1%} more or less than the first on average."
+        f"know all of it: of {len(same):,} pairs of successive steps that compute the same, but for a token "
+        f"of context each, the second takes {np.mean(same):.1%} more or less than the first on average."
     )
     yield (
         "The rest is mostly the pace of the machine, which changes while it is recorded: tenths of the "

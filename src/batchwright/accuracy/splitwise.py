@@ -111,7 +111,7 @@ def _early(name: str, group: Group) -> str:
     is_short = group.whole < least
     return (
         f"8 x {name}: {int(is_short.sum())} of {len(group.batch)} runs were over before their output could "
-        "have been made at the time per token that is given: they ended early, over less context than is said."
+        "have been made at the time per token that is given: they ended early, over less context."
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from batchwright.cost import Cost, Fitted, Hosted
 
-DIGITS = 6  # significant ones; more than any fit knows
+DIGITS: Final = 6  # significant ones; more than any fit knows
+DUST: Final = 1e-15  # seconds; what is shorter is rounding
 
 
 def text_of(cost: Cost) -> str:
@@ -16,7 +19,7 @@ def text_of(cost: Cost) -> str:
     assert isinstance(cost, Fitted)
     points = ", ".join(f"({count:g}, {seconds:.{DIGITS}g})" for count, seconds in cost.tokens)
     terms = ("chunk", "decode", "context", "past", "prefill_attention")
-    rest = [_given(name, value) for name in terms if (value := getattr(cost, name)) > 0]
+    rest = [_given(name, value) for name in terms if (value := getattr(cost, name)) >= DUST]
     return f"fitted({', '.join([f'[{points}]', *rest])})"
 
 

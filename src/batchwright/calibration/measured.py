@@ -94,6 +94,11 @@ def _work(found: Imported) -> tuple[dict[str, Numbers], list[str]]:
                 f"{found.file}: context_tokens is worked out from the KV blocks in use, with the last block "
                 "of each request half full"
             )
+    if "padded_rows" in columns and columns["padded_rows"].any():
+        notes.append(
+            f"{found.file}: prompts of padded batches are as long as the longest, but the log has their own "
+            "tokens: what padding takes is counted to those"
+        )
     work: dict[str, Numbers] = {}
     for name in WORK:
         if name in columns:
@@ -132,9 +137,8 @@ def _without_empty(file: str, steps: Steps) -> Steps:
     took_none = ~is_empty & ~(steps.seconds > 0)
     kept = ~is_empty & ~took_none
     notes = list(steps.notes)
-    for left_out, why in ((is_empty, "compute nothing"), (took_none, "took no time")):
-        if left_out.any():
-            notes.append(f"{file}: {int(left_out.sum())} of {len(steps)} steps {why}, and are left out")
+    if took_none.any():
+        notes.append(f"{file}: {int(took_none.sum())} of {len(steps)} steps took no time, and are left out")
     return Steps(
         work={name: values[kept] for name, values in steps.work.items()},
         seconds=steps.seconds[kept],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from batchwright.calibration.cost_words import text_of
+from batchwright.calibration.cost_words import DUST, text_of
 from batchwright.calibration.errors import Class, Errors
 from batchwright.calibration.steps import Coefficient, StepFit
 from batchwright.figures import count, share, three
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA_VERSION: Final = 1
-LEAST: Final = 1e-15  # seconds; what is shorter is rounding
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
 
 
@@ -32,7 +31,7 @@ def profile_of(fit: StepFit, name: str) -> Profile:
             "made_by": f"batchwright {__version__} fit",
             "sources": [_source(*source) for source in fit.steps.sources],
             "server": dict(fit.steps.about),
-            "notes": list(fit.steps.notes),
+            "notes": [*fit.steps.notes, *fit.remarks],
         },
         range=fit.range,
         error={
@@ -113,7 +112,7 @@ def _row(one: Class) -> tuple[str, ...]:
 
 def _tiny(value: float) -> str:
     """`4.45 ms`, `9.26 ns`."""
-    if value < LEAST:
+    if value < DUST:
         return "0"
     size, unit = next((pair for pair in _UNITS if abs(value) >= pair[0]), _UNITS[-1])
     return f"{three(value / size)} {unit}"
@@ -133,6 +132,7 @@ def to_json(fit: StepFit) -> dict[str, Any]:
         "held_out": fit.held_out.to_json(),
         "classes": [asdict(one) for one in fit.classes],
         "kept": list(fit.kept),
+        "remarks": fit.remarks,
         "range": {name: list(ends) for name, ends in fit.range.items()},
     }
 

@@ -30,6 +30,8 @@ from batchwright.metrics import Numbers
 FEWEST: Final = 60  # steps of a fit
 KINKS: Final = (0, 4, 2)  # powers of these
 TIE: Final = 0.02  # of the least held-out error
+FAR: Final = 0.1  # total of held-out steps; more is told
+ROUNDING: Final = 1e-6  # of a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,21 @@ class StepFit:
         return {name: (float(values.min()), float(values.max())) for name, values in self.steps.work.items()}
 
 
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be known before the fit is believed."""
+        found, total = [], self.held_out.total
+        if abs(total) > FAR:
+            found.append(
+                f"all steps together took {1 / (1 + total) - 1:+.0%} against the fit, which is of most of them: "
+                "the machine paused, or did what the log does not tell; totals predicted will be off by as much"
+            )
+        weak = [one.name for one in self.coefficients if 0 < one.value < one.error]
+        if weak:
+            found.append(f"hardly known, with a standard error over the value: {', '.join(weak)}")
+        return found
+
+
 def fit_steps(steps: Steps, attention: bool = True, tell: Tell = nobody) -> StepFit:
     """Raises InputError on too few steps, or without scipy.
 
@@ -108,7 +125,8 @@ def _chosen(steps: Steps, names: tuple[str, ...], tell: Tell) -> tuple[Terms, He
             part = partial(_part, tell, i)
             tried[terms] = held_out(terms.columns(steps.work), steps.seconds, robust_fit, part)
     mean = {terms: errors(out.seconds, steps.seconds).mean for terms, out in tried.items()}
-    return next((t, tried[t]) for t in tried if mean[t] <= (1 + TIE) * min(mean.values()))
+    most = (1 + TIE) * min(mean.values()) + ROUNDING
+    return next((terms, out) for terms, out in tried.items() if mean[terms] <= most)
 
 
 def _part(tell: Tell, part: int, share: float) -> None:

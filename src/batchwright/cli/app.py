@@ -11,6 +11,7 @@ from typer import Argument, Option
 from batchwright.cli import INTERRUPTED
 from batchwright.cli.edge import edge
 from batchwright.cli.engine import EngineFlags, EngineName, Exact, KvCacheDtype, MockCost, Threads, Weights
+from batchwright.cli.kv import kv
 from batchwright.cli.model import CachePath, ModelPath, cache_folder, model
 from batchwright.cli.options import live_command, scenario_command
 from batchwright.cli.serve_flags import ServeFlags, serve_command
@@ -218,6 +219,9 @@ def policies(
     from batchwright.cli.policies import policies
 
     policies(names or [], json)
+
+
+app.command()(kv)
 
 
 @app.command("import")

@@ -30,6 +30,7 @@ from batchwright.run import Run
 from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.loads import load_of
+from batchwright.scenario.precision import needs_checkpoint, serve_flags
 from batchwright.scenario.split import split_of
 
 DEFAULT_POLICY: Final = "vllm"
@@ -139,6 +140,11 @@ def _perfetto(scenario: Scenario, settings: Settings) -> Made:
 def _command(scenario: Scenario, settings: Settings) -> Made:
     """The script, and the trace that it replays beside it."""
     prepared, notes = _prepared(scenario, settings)
+    if needs_checkpoint(scenario) and settings.serve_model is None:
+        raise InputError(
+            f"--quantization {scenario.quantization} is served from a checkpoint that is stored so; "
+            "name it with --serve-model"
+        )
     model = _model(prepared, settings)
     if model is None:
         raise InputError(f"{prepared.cost_name}: names no model to serve; give one with --serve-model")
@@ -159,6 +165,7 @@ def _command(scenario: Scenario, settings: Settings) -> Made:
         trace=str(trace),
         model=model,
         **asdict(split_of(scenario)),
+        served=serve_flags(scenario),
     )
     not_said = [f"not reproduced: {note}" for note in script.notes]
     return {trace: sent.text, settings.output: script.text}, [*notes, *sent.notes, *not_said]

@@ -42,7 +42,7 @@ def fit(paths: list[Path], settings: Settings) -> None:
         print(json.dumps({**to_json(found), "profile": written}, indent=2))
         return
     console = screen()
-    for part in (*lines(found), *tables(found), *_end(profile, settings.output)):
+    for part in (*lines(found), *tables(found), *found.remarks, *_end(profile, settings.output)):
         console.print(part)
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from batchwright.cli.screen import screen
-from batchwright.imported import Imported, read, report
+from batchwright.imported import Imported, read, report, server_report
 from batchwright.imported import folder as imported_folder
 from batchwright.whole_folder import check_place
 
@@ -28,9 +28,12 @@ def _print(found: Imported, output: Path | None) -> None:
     console = screen()
     for line in report.lines(found):
         console.print(line)
-    table, rates = report.table(found), report.rates(found)
-    if table is not None:
-        console.print(table)
+    for line in server_report.lines(found):
+        console.print(line)
+    rates = report.rates(found)
+    for table in (report.table(found), server_report.table(found)):
+        if table is not None:
+            console.print(table)
     if rates:
         console.print(rates)
     if output is not None:

@@ -9,6 +9,7 @@
 """
 
 from batchwright.cluster.cluster import Cluster as Cluster
+from batchwright.cluster.counting import counting_engine as counting_engine
 from batchwright.cluster.distserve import DistServe as DistServe
 from batchwright.cluster.replica import Replica as Replica
 from batchwright.cluster.replicas import Replicas as Replicas

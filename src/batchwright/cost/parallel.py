@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from math import sqrt
 
+from batchwright.cost.attention import Attention, Seen, seen_whole
 from batchwright.cost.experts import Router, normal_scores
 from batchwright.cost.lines import sum_of_greatest
 from batchwright.hardware import Coefficients, Model, Spread
@@ -33,7 +34,7 @@ from batchwright.step import Step
 class Part:
     """The work of one micro-batch of the busiest rank."""
 
-    __slots__ = ("all_tokens", "count", "growth", "kv_tokens", "pairs", "sampled", "tokens")
+    __slots__ = ("all_tokens", "count", "growth", "kv_tokens", "pair_growth", "pairs", "sampled", "tokens")
 
     def __init__(self) -> None:
         self.count = 1  # micro-batches
@@ -42,7 +43,8 @@ class Part:
         self.sampled = 0
         self.pairs = 0.0  # of a query and a key
         self.kv_tokens = 0.0  # KV tokens read and written
-        self.growth = 0.0  # of both in the next quiet step
+        self.growth = 0.0  # of these in the next quiet step
+        self.pair_growth = 0.0  # and of the pairs
 
 
 class Parallel:
@@ -53,6 +55,7 @@ class Parallel:
         unit: Coefficients,
         spread: Spread,
         model: Model,
+        attention: Attention | None,
         pp: int,
         dp: int,
         fixed_seconds: float,
@@ -61,6 +64,7 @@ class Parallel:
     ) -> None:
         self._unit = unit
         self._spread = spread
+        self._attention = attention
         self._pp = pp
         self._dp = dp
         self._fixed = fixed_seconds
@@ -92,15 +96,23 @@ class Parallel:
         part.tokens = own + prompt / count
         part.all_tokens = _ceil(rows + step.prefill_tokens, count)
         part.sampled = _ceil(step.sampled_rows, self._dp * count)
-        if rows:
-            longer = 1.0 + self._scores[min(self._dp, rows)] * self._cv / sqrt(own)
-            part.growth = own * longer
-            part.pairs = part.kv_tokens = part.growth * step.context_tokens / rows
-        part.pairs += own + (step.prefill_attention + 0.5 * step.prefill_tokens) * share / count
+        seen = seen_whole(step) if self._attention is None else self._attention.seen(step)
+        self._add_attention(part, seen, rows, own, share)
         part.kv_tokens += part.tokens
         if chunks:
-            part.kv_tokens += _past(step.past_tokens * share, prompt, chunks, count)
+            part.kv_tokens += _past(seen.past * share, prompt, chunks, count)
         return part
+
+    def _add_attention(self, part: Part, seen: Seen, rows: int, own: int, share: float) -> None:
+        """Pairs and KV tokens of its `own` rows, and the pairs of its share of the chunks."""
+        absorbed = 1.0 if self._attention is None else self._attention.absorbed
+        if rows:
+            longest = own * (1.0 + self._scores[min(self._dp, rows)] * self._cv / sqrt(own))
+            part.growth = longest * seen.growth
+            part.kv_tokens = longest * seen.context / rows
+        part.pair_growth = absorbed * part.growth
+        part.pairs = absorbed * part.kv_tokens
+        part.pairs += absorbed * own + seen.pairs * share / part.count
 
     def _lines(self, part: Part) -> list[tuple[float, float]]:
         """Seconds of the round, now and per further step, in turn for each thing that may bound it."""
@@ -128,7 +140,7 @@ class Parallel:
     def _with_attention(self, part: Part, rest: float, share: float) -> list[tuple[float, float]]:
         pair, read = share * self._unit.pair, share * self._unit.read
         return [
-            (rest + pair * part.pairs, pair * part.growth),
+            (rest + pair * part.pairs, pair * part.pair_growth),
             (rest + read * part.kv_tokens, read * part.growth),
         ]
 

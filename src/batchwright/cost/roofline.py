@@ -8,12 +8,12 @@ from math import ceil
 from typing import Final
 
 from batchwright import hardware
+from batchwright.cost.attention import Attention
 from batchwright.cost.checks import GREATEST, check_not_negative, check_positive
 from batchwright.cost.lines import sum_of_greater
 from batchwright.cost.parallel import Parallel
 from batchwright.errors import CostError
 from batchwright.hardware import Coefficients, Gpu, Model
-from batchwright.hardware.kv import UTILIZATION
 from batchwright.hardware.roofline import FIXED_SECONDS, MBU, MFU
 from batchwright.step import Step
 
@@ -38,10 +38,13 @@ class Roofline:
 
     Of E experts, n tokens that use k each touch E (1 - (1 - k/E)^n) if the router is uniform, which
     is the most they can touch.  The output head works for sampled rows only.  `gpu` and `model` may
-    be names, `model` also the path of a config.json; `link` in bytes/s, by default the GPU's.
-    Raises InputError on an unknown name, LimitError on a `tp` that cannot split the heads
-    or a split that it has no layers or experts for, CostError on a fraction outside (0, 1], a time
-    or link that is not greater than 0, or a `router_skew` or `context_cv` outside 0 to 20.
+    be names, `model` also the path of a config.json; `link` in bytes/s, by default the GPU's.  Layers with
+    a window read at most that; decodes of latent attention work on the cached vectors: see `attention`.
+    `dtype`, `quantization` and `kv_cache_dtype` are vLLM's flags of these names; `model` is then as served.
+    Raises InputError on an unknown name or a format that contradicts the model's, LimitError on a `tp`
+    that cannot split the heads or a split that it has no layers or experts for, CostError on a fraction
+    outside (0, 1], a time or link that is not greater than 0, or a `router_skew` or `context_cv` outside
+    0 to 20.
     Source: roofline, Williams et al. 2009; step time, Pope et al. 2022 (arXiv 2211.05102).
     """
 
@@ -66,7 +69,10 @@ class Roofline:
     _hops: float = field(repr=False, compare=False)
     _transfer: float = field(repr=False, compare=False)
     _pair: float = field(repr=False, compare=False)
+    _absorbed: float = field(repr=False, compare=False)
+    _remade: float = field(repr=False, compare=False)
     _read: float = field(repr=False, compare=False)
+    _attention: Attention | None = field(repr=False, compare=False)  # None: every layer sees all
     _parallel: Parallel | None = field(repr=False, compare=False)
 
     def __init__(
@@ -83,8 +89,12 @@ class Roofline:
         ep: bool = False,
         router_skew: float = 0.0,
         context_cv: float = 1.0,
+        dtype: str = "auto",
+        quantization: str | None = None,
+        kv_cache_dtype: str = "auto",
     ) -> None:
-        card, shape = hardware.find_gpu(gpu), hardware.find_model(model)
+        card = hardware.find_gpu(gpu)
+        shape = hardware.served(hardware.find_model(model), card, dtype, quantization, kv_cache_dtype)
         hardware.check_split(shape, tp, pp, dp, ep)
         speed = card.link if link is None else link
         for name, value in (("mfu", mfu), ("mbu", mbu), ("link", speed), ("fixed_seconds", fixed_seconds)):
@@ -103,6 +113,8 @@ class Roofline:
         unit = hardware.coefficients(card, shape, tp, mfu, mbu, speed)
         for name, value in asdict(unit).items():
             object.__setattr__(self, f"_{name}", value)
+        is_mixed = shape.window_layers > 0 or shape.latent is not None
+        object.__setattr__(self, "_attention", Attention(shape, unit) if is_mixed else None)
         object.__setattr__(self, "_parallel", None if self.is_plain else self._spread_out(unit))
 
     def _spread_out(self, unit: Coefficients) -> Parallel:
@@ -110,7 +122,15 @@ class Roofline:
             self.gpu, self.model, self.tp, self.dp, self.ep, self.mfu, self.mbu, self.link
         )
         return Parallel(
-            unit, spread, self.model, self.pp, self.dp, self.fixed_seconds, self.router_skew, self.context_cv
+            unit,
+            spread,
+            self.model,
+            self._attention,
+            self.pp,
+            self.dp,
+            self.fixed_seconds,
+            self.router_skew,
+            self.context_cv,
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -139,15 +159,17 @@ class Roofline:
 
     def num_kv_blocks(
         self,
-        gpu_memory_utilization: float = UTILIZATION,
+        gpu_memory_utilization: float | None = None,
         block_size: int = 16,
         max_num_batched_tokens: int = 2048,
         max_num_seqs: int = 256,
+        engine: str | None = None,
     ) -> int:
         """KV blocks that requests can use.  Raises LimitError if the model does not fit.
 
         As an engine counts them, which its flags bound: those of one data-parallel rank, and of
-        one micro-batch of a pipeline.
+        one micro-batch of a pipeline.  `engine`: such as `vllm@0.19`; None: the latest vLLM; so is its
+        default of `gpu_memory_utilization`.
         """
         return hardware.num_kv_blocks(
             self.gpu,
@@ -160,24 +182,28 @@ class Roofline:
             block_size=block_size,
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
+            engine=engine,
         )
 
     def num_kv_blocks_of_round(
         self,
-        gpu_memory_utilization: float,
+        gpu_memory_utilization: float | None,
         block_size: int,
         max_num_batched_tokens: int,
         max_num_seqs: int,
+        engine: str | None = None,
     ) -> int:
         """The same of all data-parallel ranks, under the limits of a round."""
         tokens = ceil(max_num_batched_tokens / (self.dp * self.pp))
         seqs = ceil(max_num_seqs / self.dp)
-        return self.dp * self.num_kv_blocks(gpu_memory_utilization, block_size, tokens, seqs)
+        return self.dp * self.num_kv_blocks(gpu_memory_utilization, block_size, tokens, seqs, engine)
 
     def seconds(self, step: Step) -> float:
         return self.stretch(step, 1)
 
     def stretch(self, step: Step, steps: int) -> float:
+        if self._attention is not None:
+            return self._mixed_stretch(self._attention, step, steps)
         if self._parallel is not None:
             return self._parallel.stretch(step, steps)
         rows = step.num_decodes + step.padded_rows
@@ -192,6 +218,31 @@ class Roofline:
         if steps == 1:
             return each + (compute if compute > memory else memory)
         return steps * each + sum_of_greater(compute, self._pair * rows, memory, self._read * rows, steps)
+
+    def _mixed_stretch(self, attention: Attention, step: Step, steps: int) -> float:
+        """The two parts of a stretch: until the windows are full, and from then on."""
+        part = attention.steps_to_fill(step)
+        if not 0 < part < steps:
+            return self._mixed_part(attention, step, steps)
+        rest = self._mixed_part(attention, step.later(part), steps - part)
+        return self._mixed_part(attention, step, part) + rest
+
+    def _mixed_part(self, attention: Attention, step: Step, steps: int) -> float:
+        if self._parallel is not None:
+            return self._parallel.stretch(step, steps)
+        rows = step.num_decodes + step.padded_rows
+        tokens = rows + step.prefill_tokens
+        if tokens == 0:
+            return steps * self.fixed_seconds
+        each = self.fixed_seconds + self._hops + self._transfer * tokens
+        each += self._matrices(tokens, step.sampled_rows)
+        seen = attention.seen(step)
+        pair, growth = self._pair * attention.absorbed, seen.growth * rows
+        compute = pair * (seen.context + rows) + self._pair * seen.pairs
+        memory = self._read * (seen.context + seen.past + tokens)
+        if steps == 1:
+            return each + (compute if compute > memory else memory)
+        return steps * each + sum_of_greater(compute, pair * growth, memory, self._read * growth, steps)
 
     def _matrices(self, tokens: int, sampled: int) -> float:
         compute = self._token * tokens + self._sample * sampled

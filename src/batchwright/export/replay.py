@@ -11,7 +11,7 @@ Source: vLLM, `vllm/benchmarks/serve.py`, `benchmarks/datasets` (`TimedTrace`) a
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
@@ -40,13 +40,14 @@ def replay_script(
     pp: int = 1,
     dp: int = 1,
     ep: bool = False,
+    served: Mapping[str, str] | None = None,
     result: str = "result.json",
 ) -> Exported:
     """Two commands: start the server, and once it answers, send the load.
 
     `trace`: the file of `replay_trace`.  `result`: what the client writes.
     `policy`: what was simulated; only that of vLLM can be told to the server.  `limits`: as the
-    flags state them, of one of the `dp` ranks.
+    flags state them, of one of the `dp` ranks.  `served`: further flags of the server, by name.
     """
     notes = tuple(" ".join(note.split()) for note in _notes(load, limits, policy))
     lines = [
@@ -54,7 +55,7 @@ def replay_script(
         *(f"#   {note}" for note in notes),
         "",
         "# The server:",
-        serve_command(limits, policy, model, tp, pp, dp, ep),
+        serve_command(limits, policy, model, tp, pp, dp, ep, served),
         "",
         "# The load, from another shell once the server answers:",
         bench_command(load, trace, model, result),
@@ -63,12 +64,20 @@ def replay_script(
 
 
 def serve_command(
-    limits: Limits, policy: Any, model: str, tp: int = 1, pp: int = 1, dp: int = 1, ep: bool = False
+    limits: Limits,
+    policy: Any,
+    model: str,
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: bool = False,
+    served: Mapping[str, str] | None = None,
 ) -> str:
     """`vllm serve` under `limits`, and under the flags of `policy` where that is vLLM's."""
     flags: dict[str, Any] = {
         "tensor_parallel_size": tp,
         **_split(pp, dp, ep),
+        **(served or {}),
         "max_num_seqs": limits.max_num_seqs,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "max_model_len": limits.max_model_len,

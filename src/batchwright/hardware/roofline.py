@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from math import log2
 from typing import Final
 
-from batchwright.hardware.gpus import Gpu
+from batchwright.hardware.gpu import Gpu
 from batchwright.hardware.kv import kv_bytes_per_token
-from batchwright.hardware.models import Model
+from batchwright.hardware.model import Model
 
 # Real kernels reach about 0.4 to 0.7 of the peak FLOP/s in prefill and 0.6 to 0.85 of the bandwidth
 # in decode.  These are starting values inside those ranges, to be calibrated.
@@ -38,8 +38,10 @@ class Coefficients:
     sample    and per sampled row        head     the output head
     transfer  on the links, per token    experts  and all routed experts; 0: the model is dense
     hops      latency of all all-reduces missed   chance that one token does not use one expert
-    pair      attention arithmetic per query and key
-    read      reading or writing the KV of one token
+    pair      attention arithmetic per query and key of a prompt
+    absorbed  the same of a decode, as a multiple of `pair`; 1 but with latent attention
+    remade    arithmetic per KV token that chunks start from, as a multiple of `pair`; 0 likewise
+    read      reading or writing the KV of one token, all layers
     """
 
     token: float
@@ -51,28 +53,33 @@ class Coefficients:
     hops: float
     transfer: float
     pair: float
+    absorbed: float
+    remade: float
     read: float
 
 
 def coefficients(gpu: Gpu, model: Model, tp: int, mfu: float, mbu: float, link: float) -> Coefficients:
-    """The coefficients; `link` in bytes/s per direction.  Attention and output head compute in 16 bits."""
-    flops = gpu.flops * mfu * tp
-    matrix_flops = gpu.rate(model.weight_bits) * mfu * tp
+    """The coefficients; `link` in bytes/s per direction."""
+    flops = gpu.rate(model.plain_arithmetic) * mfu * tp
+    matrix_flops = gpu.rate(model.arithmetic()) * mfu * tp
+    expert_flops = gpu.rate(model.arithmetic(is_expert=True)) * mfu * tp
     bandwidth = gpu.bandwidth * mbu * tp
     head = model.embedding_parameters
-    expert = model.moe_layers * model.expert_parameters
-    weight = model.weight_bits / 8
+    expert = model.moe_layers * model.expert_parameters * model.active_experts
+    copied = (tp - 1) * model.layers * model.copied_parameters
     reduces = 2 * model.layers if tp > 1 else 0
     return Coefficients(
-        token=2.0 * (model.core_parameters + expert * model.active_experts) / matrix_flops,
+        token=2.0 * (model.core_parameters + copied) / matrix_flops + 2.0 * expert / expert_flops,
         sample=2.0 * head / flops,
-        core=(model.core_matrices * weight + model.small_parameters * 2) / bandwidth,
-        head=2.0 * head / bandwidth,
-        experts=expert * model.experts * weight / bandwidth,
+        core=(model.core_bytes + (tp - 1) * model.copied_bytes) / bandwidth,
+        head=model.table_bytes / bandwidth,
+        experts=model.moe_layers * model.experts * model.expert_bytes / bandwidth,
         missed=1.0 - model.active_experts / model.experts if model.moe_layers else 0.0,
         hops=reduces * hops(gpu, tp),
-        transfer=reduces * (2 * (tp - 1) / tp) * model.hidden * 2 / link,
-        pair=4.0 * model.layers * model.heads * model.head_dim / flops,
+        transfer=reduces * (2 * (tp - 1) / tp) * model.hidden * model.dtype_bytes / link,
+        pair=model.pair_flops / flops,
+        absorbed=model.decode_pair_flops / model.pair_flops,
+        remade=model.past_flops / model.pair_flops,
         read=kv_bytes_per_token(model, tp) / (gpu.bandwidth * mbu),
     )
 

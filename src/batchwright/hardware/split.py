@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from batchwright.errors import LimitError
-from batchwright.hardware.models import Model
+from batchwright.hardware.model import Model
 
 
 class Split(NamedTuple):
@@ -77,10 +77,10 @@ def most_layers(model: Model, pp: int) -> int:
 
 def weight_bytes(model: Model, tp: int = 1, pp: int = 1, dp: int = 1, ep: bool = False) -> int:
     """Bytes of weights on the fullest GPU: one of the first stage, which has the token embedding."""
-    tables = model.embedding_parameters * 2 * (1 if model.tied_embeddings else 2)
-    experts = model.moe_layers * model.experts * model.expert_parameters * model.weight_bits // 8
-    core = _staged(model, model.weight_bytes - experts - tables, pp)
-    core += tables if pp == 1 else model.embedding_parameters * 2
+    tables = model.table_bytes * (1 if pp > 1 or model.tied_embeddings else 2)
+    experts = model.moe_layers * model.experts * model.expert_bytes
+    core = _staged(model, model.core_bytes + (tp - 1) * model.copied_bytes, pp)
+    core += tables + model.side_bytes
     ranks = tp * dp
     if ep:
         experts = experts // model.experts * (-(-model.experts // ranks) * ranks)

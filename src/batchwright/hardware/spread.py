@@ -1,6 +1,6 @@
 """Seconds per unit of work where a model is spread over ranks and stages, beside `roofline`.
 
-GPUs send one another, per layer with experts and all in 16 bits:
+GPUs send one another, per layer with experts, in the model's `dtype`:
 
     expert parallel   2 * hidden per token and other GPU that has an expert of it: there and back
     experts cut       2 (R-1)/R * hidden per token of all ranks: gathered, then summed (as an all-reduce)
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from batchwright.hardware.gpus import Gpu
-from batchwright.hardware.models import Model
+from batchwright.hardware.gpu import Gpu
+from batchwright.hardware.model import Model
 from batchwright.hardware.roofline import PCIE_HOP, SWITCHED_HOP, hops
 
 
@@ -53,17 +53,18 @@ def spread(gpu: Gpu, model: Model, tp: int, dp: int, ep: bool, mfu: float, mbu: 
     """The coefficients; `link` in bytes/s per direction."""
     ranks = tp * dp
     width = 1 if ep else ranks  # GPUs that share one expert
-    rate = gpu.rate(model.weight_bits) * mfu
+    rate = gpu.rate(model.arithmetic()) * mfu
+    expert_rate = gpu.rate(model.arithmetic(is_expert=True)) * mfu
     parameters = model.moe_layers * model.expert_parameters
     exchanges = model.moe_layers if dp > 1 else 0
-    vector = model.hidden * 2 / link
+    vector = model.hidden * model.dtype_bytes / link
     hop = SWITCHED_HOP if gpu.switched else PCIE_HOP
     each = 2 * hop * (1 if gpu.switched else ranks - 1) if ep else hops(gpu, ranks)
     return Spread(
         ranks=ranks if ep else 1,
-        token=2.0 * model.core_parameters / (rate * tp),
-        used=2.0 * parameters / (rate * width),
-        expert=parameters * model.weight_bits / 8 / (gpu.bandwidth * mbu * width),
+        token=2.0 * (model.core_parameters + (tp - 1) * model.layers * model.copied_parameters) / (rate * tp),
+        used=2.0 * parameters / (expert_rate * width),
+        expert=model.moe_layers * model.expert_bytes / (gpu.bandwidth * mbu * width),
         reduced=1.0 - exchanges / (2 * model.layers),
         gather=0.0 if ep else exchanges * 2 * (ranks - 1) / ranks * vector,
         dispatch=exchanges * 2 * _copies(model, ranks) * vector if ep else 0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, floor, inf, nan
 from typing import Final
 
@@ -50,5 +51,5 @@ class Histogram:
     def is_broken(self) -> bool:
         """Do its buckets fall, or hold another count than it tells?"""
         counts = [self.buckets[limit] for limit in sorted(self.buckets)]
-        falls = any(after < before for before, after in zip(counts, counts[1:], strict=False))
+        falls = any(after < before for before, after in pairwise(counts))
         return falls or (bool(counts) and counts[-1] != self.count)

@@ -23,7 +23,9 @@ _YEAR: Final = 366 * DAY
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?\d*(Z|[+-]\d\d:?\d\d)?\s")
 _ENGINE: Final = re.compile(r"\(EngineCore(?:_(?:DP)?(\d+))?[ )]")
-_OWN: Final = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) \[?[\w.]+:\d+\] ")
+_OWN: Final = re.compile(
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) \[?[\w.]+:\d+\] "
+)
 
 
 class Line(NamedTuple):

@@ -1,9 +1,9 @@
 """What must hold between the metrics of one server.
 
-    E2E = queue + inference + front end          inference = prefill + decode
-    running on average = completed/s x inference (Little), over scrapes
-    sum of ITL = sum of decode;  output tokens = those of the requests that ended: if nobody is left
-    buckets of a histogram rise, and hold its count
+E2E = queue + inference + front end          inference = prefill + decode
+running on average = completed/s x inference (Little), over scrapes
+sum of ITL = sum of decode;  output tokens = those of the requests that ended: if nobody is left
+buckets of a histogram rise, and hold its count
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def _buckets(window: Window) -> Iterator[Finding]:
     for name, histogram in window.histograms.items():
         if histogram.is_broken():
             yield Finding(
-                text=f"the buckets of {name} fall, or do not hold its {histogram.count:.0f} values: the text is cut, "
+                text=f"the buckets of {name} fall, or do not hold its {histogram.count:.0f} values: "
+                "the text is cut, "
                 "or of several servers",
                 is_wrong=True,
             )
@@ -53,7 +54,8 @@ def _parts(window: Window) -> Iterator[Finding]:
             yield Finding(text=text, is_wrong=True)
         else:
             text = (
-                f"mean E2E {seconds(e2e)} = queue {seconds(queue)} + inference {seconds(inference)} + front end "
+                f"mean E2E {seconds(e2e)} = queue {seconds(queue)} + inference {seconds(inference)} "
+                "+ front end "
                 f"{seconds(e2e - inside)}, which a model of the engine does not have"
             )
             yield Finding(text=text, is_wrong=False)
@@ -93,5 +95,8 @@ def _sums(window: Window) -> Iterator[Finding]:
             counted, ended = window.counts[counter], found[histogram].total
             if counted != ended:
                 words = counter.replace("_", " ")
-                text = f"{counted:.0f} {words} are counted, but requests ended with {ended:.0f}: some were aborted"
+                text = (
+                    f"{counted:.0f} {words} are counted, but requests ended with {ended:.0f}: "
+                    "some were aborted"
+                )
                 yield Finding(text=text, is_wrong=False)

@@ -26,7 +26,8 @@ TITLES: Final = (
 )  # fmt: skip
 CONVENTIONS: Final = (
     "a step lasts for schedule_ms + model_ms + update_ms; the parts are model_s, schedule_s and update_s",
-    "prefill_attention is prefill_attn_pairs - prefill_tokens / 2; context_tokens is decode_ctx_sum - decode_seqs",
+    "prefill_attention is prefill_attn_pairs - prefill_tokens / 2; context_tokens is decode_ctx_sum "
+    "- decode_seqs",
 )
 
 

@@ -14,7 +14,7 @@ from batchwright.workload.csvtable import csv_table
 
 
 def columns(source: Source, titles: Sequence[str], kind: str) -> dict[str, Numbers]:
-    """The columns `titles`, which `kind` ("a step log") has.  Raises InputError with the row that is wrong."""
+    """The columns `titles`, which `kind` ("a step log") has.  Raises InputError with the wrong row."""
     table = csv_table(source.name, source.text)
     table.check_titles(titles, kind)
     return table.read(dict.fromkeys(titles, _numbers))

@@ -90,7 +90,9 @@ def _since_restart(readings: list[Reading]) -> tuple[list[Reading], int]:
 
 def _restarted(restarts: int, kept: int) -> Iterator[Finding]:
     if restarts:
-        text = f"counters fall {restarts} times: the server was started again; the last {kept} scrapes are read"
+        text = (
+            f"counters fall {restarts} times: the server was started again; the last {kept} scrapes are read"
+        )
         yield Finding(text=text, is_wrong=False)
 
 
@@ -98,8 +100,12 @@ def _span(window: Window) -> Iterator[str]:
     if len(window.readings) == 1:
         yield "one scrape: all counts are since the server started"
         return
-    seconds = "an unknown time, for no scrape tells its own" if isnan(window.seconds) else f"{window.seconds:.4g} s"
-    yield f"{len(window.readings)} scrapes: all counts are those between the first and the last, over {seconds}"
+    seconds = (
+        "an unknown time, for no scrape tells its own" if isnan(window.seconds) else f"{window.seconds:.4g} s"
+    )
+    yield (
+        f"{len(window.readings)} scrapes: all counts are those between the first and the last, over {seconds}"
+    )
 
 
 def _totals(window: Window) -> dict[str, float]:

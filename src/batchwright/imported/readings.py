@@ -23,7 +23,9 @@ class Reading:
         self.seconds = nan if scrape.seconds is None else scrape.seconds
         self.counters = {name: sum(self._values(found)) for name, found in self._named(engine.counters)}
         self.gauges = {name: self._gauge(name, found) for name, found in self._named(engine.gauges)}
-        self.histograms = {name: self._histogram(found) for name, found in self._named(engine.histograms, "_count")}
+        self.histograms = {
+            name: self._histogram(found) for name, found in self._named(engine.histograms, "_count")
+        }
         self.about = dict(self._about())
 
     def _named(self, names: Names, ending: str = "") -> Iterator[tuple[str, str]]:
@@ -90,7 +92,8 @@ class Window:
         is_one = len(readings) == 1
         self.seconds = nan if is_one else last.seconds - first.seconds
         self.counts = {
-            name: value - (0.0 if is_one else first.counters.get(name, 0.0)) for name, value in last.counters.items()
+            name: value - (0.0 if is_one else first.counters.get(name, 0.0))
+            for name, value in last.counters.items()
         }
         self.histograms = {
             name: found if is_one or name not in first.histograms else found.minus(first.histograms[name])
@@ -102,7 +105,8 @@ class Window:
         """Does nobody run or wait at its ends, so that what came has gone?"""
         ends = self.readings[-1:] if len(self.readings) == 1 else [self.readings[0], self.readings[-1]]
         return all(
-            reading.gauges.get("running", 1.0) == 0 and reading.gauges.get("waiting", 0.0) == 0 for reading in ends
+            reading.gauges.get("running", 1.0) == 0 and reading.gauges.get("waiting", 0.0) == 0
+            for reading in ends
         )
 
     def mean(self, name: str) -> float:

@@ -1,4 +1,4 @@
-"""A run folder of `compare -o` or `live -o`, read as if it were measured: requests and steps of one policy."""
+"""A run folder of `compare -o` or `live -o`, read as if it were measured: one policy of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from batchwright.metrics import Numbers
 SUMMARY: Final = "summary.json"
 FORM: Final = "run folder of batchwright"
 CONVENTIONS: Final = ("TTFT, TPOT and E2E are ours: it is our own folder",)
-_LIMITS: Final = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size", "enable_prefix_caching")
+_LIMITS: Final = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "block_size",
+    "enable_prefix_caching",
+)
 
 
 def matches(source: Source) -> bool:
@@ -28,7 +34,11 @@ def read(source: Source) -> Imported:
     """One policy of the folder.  Raises InputError if it is not whole, or has several and none is chosen."""
     file = Source.open(source.path / SUMMARY, None)
     summary = file.whole
-    if not isinstance(summary, dict) or not isinstance(summary.get("policies"), dict) or not summary["policies"]:
+    if (
+        not isinstance(summary, dict)
+        or not isinstance(summary.get("policies"), dict)
+        or not summary["policies"]
+    ):
         raise InputError(f"{file.name}: is no summary of a run; run the comparison again")
     names = list(summary["policies"])
     name = names[chosen(source, names)]

@@ -24,7 +24,9 @@ _START: Final = 1 << 16  # characters in which a metric of an engine stands
 _SIGN: Final = re.compile(r"^(?:# (?:HELP|TYPE) )?(?:vllm|sglang):\w+[ {]", re.MULTILINE)
 _ABOUT: Final = re.compile(r"# (HELP|TYPE) (\S+)")
 _KEY: Final = re.compile(r"[A-Za-z_:][\w:]*(?:\{.*\})?(?=\s)")
-_TIME: Final = re.compile(r"(?:#\s*)?(?:time:?\s*)?(\d{10}(?:\.\d+)?|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?)\s*")
+_TIME: Final = re.compile(
+    r"(?:#\s*)?(?:time:?\s*)?(\d{10}(?:\.\d+)?|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?)\s*"
+)
 _IN_NAME: Final = re.compile(r"(?<!\d)(\d{10})(?:\d{3})?(?!\d)")
 
 Labels = frozenset[tuple[str, str]]
@@ -160,6 +162,7 @@ def _families(name: str, first_row: int, lines: list[str]) -> list[Any]:
             list(families(line + "\n"))
         except (ValueError, KeyError, IndexError):
             raise InputError(
-                f"{name}: row {row}: {line[:60]!r} is no line of Prometheus text; give the answer of /metrics as it is"
+                f"{name}: row {row}: {line[:60]!r} is no line of Prometheus text; give the answer "
+                "of /metrics as it is"
             ) from None
     raise InputError(f"{name}: row {first_row}: a scrape that cannot be read starts here; scrape it again")

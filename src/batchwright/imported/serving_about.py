@@ -7,7 +7,8 @@ from typing import Any, Final
 
 Value = str | int | float | bool
 _ARGUMENTS: Final = {
-    "model": "model", "tensor_parallel_size": "tp", "pipeline_parallel_size": "pp", "data_parallel_size": "dp",
+    "model": "model", "tensor_parallel_size": "tp", "pipeline_parallel_size": "pp",
+    "data_parallel_size": "dp",
     "enable_expert_parallel": "enable_expert_parallel", "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens", "max_model_len": "max_model_len", "dtype": "dtype",
     "kv_cache_dtype": "kv_cache_dtype", "quantization": "quantization",

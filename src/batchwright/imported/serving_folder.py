@@ -1,4 +1,4 @@
-"""A folder with meta.json, requests.jsonl and timeseries.csv: vLLM driven in process, as LLMServingSim's bench does.
+"""The folder that LLMServingSim's bench writes, which drives vLLM in its own process.
 
     requests.jsonl  input_toks, output_toks; arrival_time in seconds since 1970; queued_ts, scheduled_ts,
                     first_token_ts and last_token_ts in seconds of the engine's monotonic clock
@@ -15,6 +15,7 @@ Source: casys-kaist/LLMServingSim, `bench`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -31,9 +32,11 @@ FORM: Final = "LLMServingSim bench folder"
 META, REQUESTS, SERIES = "meta.json", "requests.jsonl", "timeseries.csv"
 TITLES: Final = ("t", "prompt_throughput", "gen_throughput", "running", "waiting", "kv_cache_pct")
 CONVENTIONS: Final = (
-    "TTFT is first_token_ts - queued_ts, E2E is last_token_ts - queued_ts: from when the engine had the request",
+    "TTFT is first_token_ts - queued_ts, E2E is last_token_ts - queued_ts: from when the engine had "
+    "the request",
     "TPOT is (last_token_ts - first_token_ts) / (output_toks - 1), as ours",
-    "arrival_s is arrival_time, by the wall clock; all other times are moved to it by the least difference of the two clocks",
+    "arrival_s is arrival_time, by the wall clock; all other times are moved to it by the least "
+    "difference of the two clocks",
 )
 
 
@@ -74,7 +77,9 @@ def read(source: Source) -> Imported:
 def _meta(source: Source) -> Mapping[str, Any]:
     file = Source.open(source.path / META, None)
     if not isinstance(file.whole, dict) or "engine_kwargs" not in file.whole:
-        raise InputError(f"{file.name}: is no JSON object with engine_kwargs; give the whole folder of the bench")
+        raise InputError(
+            f"{file.name}: is no JSON object with engine_kwargs; give the whole folder of the bench"
+        )
     found: Mapping[str, Any] = file.whole
     return found
 
@@ -157,7 +162,8 @@ def _clocks(apart: Numbers) -> Iterator[Finding]:
     known = apart[~np.isnan(apart)]
     if len(known):
         yield Finding(
-            text=f"requests reach the engine {known.mean():.3g} s after arrival_time on average, {known.max():.3g} s "
+            text=f"requests reach the engine {known.mean():.3g} s after arrival_time on average, "
+            f"{known.max():.3g} s "
             "at most, the quickest counted as 0: TTFT and E2E, from when it has them, do not count that",
             is_wrong=False,
         )
@@ -166,22 +172,27 @@ def _clocks(apart: Numbers) -> Iterator[Finding]:
 def _times(requests: Columns) -> Iterator[Finding]:
     order = ("queued_s", "scheduled_s", "first_token_s", "finished_s")
     with np.errstate(invalid="ignore"):
-        for before, after in zip(order, order[1:], strict=False):
+        for before, after in pairwise(order):
             wrong = int((requests[after] < requests[before]).sum())
             if wrong:
                 yield Finding(
-                    text=f"{wrong} of {len(requests[after])} requests have {after} before {before}", is_wrong=True
+                    text=f"{wrong} of {len(requests[after])} requests have {after} before {before}",
+                    is_wrong=True,
                 )
     failed = int((requests["is_completed"] == 0).sum())
     if failed:
-        yield Finding(text=f"{failed} of {len(requests['arrival_s'])} requests did not finish", is_wrong=False)
+        yield Finding(
+            text=f"{failed} of {len(requests['arrival_s'])} requests did not finish", is_wrong=False
+        )
 
 
 def _state(series: Columns | None, facts: Mapping[str, Any]) -> Iterator[Finding]:
     if series is None:
         return
     if not series["kv_usage"].any() and series["running"].any():
-        yield Finding(text="kv_cache_pct is 0 throughout, though requests run: it was not recorded", is_wrong=True)
+        yield Finding(
+            text="kv_cache_pct is 0 throughout, though requests run: it was not recorded", is_wrong=True
+        )
     most = facts.get("max_num_seqs")
     if most is not None and series["running"].max() > most:
         yield Finding(

@@ -42,7 +42,7 @@ def read(source: Source) -> Imported:
         file=source.name,
         form=FORM,
         conventions=CONVENTIONS,
-        findings=tuple(step_findings(found)),
+        findings=(*step_findings(found), *_empty(found)),
         about={"engine": "vllm"},
         steps=found,
         series={"time_s": end, "running": found["running"], "waiting": found["waiting"]},
@@ -66,7 +66,8 @@ def step_findings(steps: Columns) -> Iterator[Finding]:
     overlaps = np.maximum(end[:-1] - start[1:], 0.0)
     if (overlaps > RESOLUTION).any():
         yield Finding(
-            text=f"{int((overlaps > RESOLUTION).sum())} of {len(end)} steps start before the one before has ended, "
+            text=f"{int((overlaps > RESOLUTION).sum())} of {len(end)} steps start before the one "
+            "before has ended, "
             f"by up to {overlaps.max():.3g} s: several engines, or runs, are in one log",
             is_wrong=True,
         )
@@ -74,6 +75,10 @@ def step_findings(steps: Columns) -> Iterator[Finding]:
         lacking = int(steps["step"][-1] - steps["step"][0] + 1 - len(end))
         if lacking > 0:
             yield Finding(text=f"{lacking} steps are missing, by their numbers", is_wrong=False)
+
+
+def _empty(steps: Columns) -> Iterator[Finding]:
+    """vLLM tells of no step without work."""
     empty = int(((steps["prefill_tokens"] == 0) & (steps["num_decodes"] == 0)).sum())
     if empty:
-        yield Finding(text=f"{empty} of {len(end)} steps compute nothing", is_wrong=False)
+        yield Finding(text=f"{empty} of {len(steps['start_s'])} steps compute nothing", is_wrong=False)

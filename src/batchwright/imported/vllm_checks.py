@@ -1,9 +1,9 @@
 """What must hold in a vLLM log, and by how much it does not.
 
-    tokens of a step  <= max_num_batched_tokens      requests of a step <= max_num_seqs
-    sum of elapsed    <= time between the first line and the last one of each engine
-    KV tokens         =  blocks x block size         max concurrency = KV tokens / max_model_len
-    tokens of steps   =  throughput x interval, where the log has both
+tokens of a step  <= max_num_batched_tokens      requests of a step <= max_num_seqs
+sum of elapsed    <= time between the first line and the last one of each engine
+KV tokens         =  blocks x block size         max concurrency = KV tokens / max_model_len
+tokens of steps   =  throughput x interval, where the log has both
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def _limits(columns: Columns, start: StartUp) -> Iterator[Finding]:
         if most is not None and len(values) and values.max() > most:
             over = int((values > most).sum())
             yield Finding(
-                text=f"{over} of {len(values)} steps have more {what} than {key} {most}, up to {values.max()}: "
+                text=f"{over} of {len(values)} steps have more {what} than {key} {most}, up to "
+                f"{values.max()}: "
                 "the start-up lines are of another server",
                 is_wrong=True,
             )
@@ -58,7 +59,8 @@ def _gaps(steps: list[Iteration]) -> Iterator[Finding]:
     lacking = missing(steps)
     if lacking:
         yield Finding(
-            text=f"{lacking} of {len(steps) + lacking} steps are missing, by their numbers: the log is not whole",
+            text=f"{lacking} of {len(steps) + lacking} steps are missing, by their numbers: the log "
+            "is not whole",
             is_wrong=False,
         )
 
@@ -73,7 +75,9 @@ def _clock(steps: list[Iteration], is_fine: bool) -> Iterator[Finding]:
         took = np.array([row.elapsed for row in rows])
         if (np.diff(told) < 0).any():
             back = float(-np.diff(told).min())
-            yield Finding(text=f"engine {engine}: the clock of the log runs back by {back:.3g} s", is_wrong=True)
+            yield Finding(
+                text=f"engine {engine}: the clock of the log runs back by {back:.3g} s", is_wrong=True
+            )
             continue
         yield from _shares(engine, told, took, 0.0 if is_fine else 1.0)
 
@@ -84,13 +88,15 @@ def _shares(engine: int, told: Numbers, took: Numbers, blur: float) -> Iterator[
     total = float(took[1:].sum())
     if total > (span + blur) * (1 + NEAR):
         yield Finding(
-            text=f"engine {engine}: steps take {total:.4g} s, but only {span:.4g} s pass between the first line "
+            text=f"engine {engine}: steps take {total:.4g} s, but only {span:.4g} s pass between "
+            "the first line "
             "and the last: they overlap, so their times are not those of one step",
             is_wrong=True,
         )
     elif busy > 10 and total < BUSY * busy:
         yield Finding(
-            text=f"engine {engine}: steps take {total / busy:.0%} of the {busy:.4g} s in which lines follow each "
+            text=f"engine {engine}: steps take {total / busy:.0%} of the {busy:.4g} s in which "
+            "lines follow each "
             "other: the rest is scheduling, or waiting for requests",
             is_wrong=False,
         )
@@ -102,7 +108,8 @@ def _memory(start: StartUp) -> Iterator[Finding]:
     blocks, size = found.get("num_gpu_blocks"), found.get("block_size")
     if tokens is not None and blocks is not None and size is not None and tokens != int(blocks) * int(size):
         yield Finding(
-            text=f"KV cache size is {tokens} tokens, but {blocks} blocks of {size} are {int(blocks) * int(size)}: "
+            text=f"KV cache size is {tokens} tokens, but {blocks} blocks of {size} are "
+            f"{int(blocks) * int(size)}: "
             "the model has several kinds of KV cache",
             is_wrong=False,
         )
@@ -130,7 +137,8 @@ def _throughput(columns: Columns, series: Columns) -> Iterator[Finding]:
     counted = float((columns["num_decodes"]).sum())
     if said > 2 * counted > 0:
         yield Finding(
-            text=f"the periodic lines tell of {said:.0f} output tokens, the steps of {counted:.0f}: steps are missing",
+            text=f"the periodic lines tell of {said:.0f} output tokens, the steps of {counted:.0f}: "
+            "steps are missing",
             is_wrong=False,
         )
 

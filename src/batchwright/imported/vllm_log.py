@@ -40,7 +40,8 @@ def read(source: Source) -> Imported:
     log = _Log(source)
     if not (log.steps or log.samples or log.start.found):
         raise InputError(
-            f"{source.name}: has no whole line of vLLM on its start, its steps or its state; give all of the log"
+            f"{source.name}: has no whole line of vLLM on its start, its steps or its state; give "
+            "all of the log"
         )
     steps, starts = vllm_iterations.last_start(log.steps)
     about = log.start.about()
@@ -50,7 +51,11 @@ def read(source: Source) -> Imported:
         file=source.name,
         form=_form(about),
         conventions=tuple(_conventions(log, steps, about)),
-        findings=(*_restarts(starts, len(steps)), *_cut(log), *checks(steps, columns, series, log.start, log.is_fine)),
+        findings=(
+            *_restarts(starts, len(steps)),
+            *_cut(log),
+            *checks(steps, columns, series, log.start, log.is_fine),
+        ),
         about=about,
         steps=columns,
         series=series,
@@ -100,7 +105,10 @@ def _conventions(log: _Log, steps: list[Iteration], about: About) -> Iterator[st
     if log.samples:
         yield "throughputs are means since the line before; running, waiting and kv_usage are of one instant"
     if log.start.assumes_block_size:
-        yield f"num_gpu_blocks is KV tokens / {BLOCK_SIZE}, vLLM's block size on a GPU: the log has no --block-size"
+        yield (
+            f"num_gpu_blocks is KV tokens / {BLOCK_SIZE}, vLLM's block size on a GPU: the log has "
+            "no --block-size"
+        )
 
 
 def _why_more(log: _Log) -> str:

@@ -40,6 +40,14 @@ def _truth(text: str) -> bool:
     return text == "True"
 
 
+def _enabled(text: str) -> bool:
+    return text == "enabled"
+
+
+def _dtype(text: str) -> str:
+    return text.removeprefix("torch.")
+
+
 def _fact(
     key: str, pattern: str, read: Callable[[str], str | int | float | bool] = float, least: bool = False
 ) -> Fact:
@@ -58,7 +66,7 @@ ABOUT: Final = (
     _fact("engine_version", r"API server version v?([\w.+-]+)", str),
     _fact("engine_version", r"  version (\d[\w.+-]+)$", str),
     _flag("model", str),
-    _flag("dtype", str, r"dtype"),
+    _flag("dtype", _dtype),
     _flag("quantization", str),
     _fact("speculative_config", r"speculative_config'?(?:=|: )(\S.*?)(?:, tokenizer|$)", str),
     _flag("kv_cache_dtype", str),
@@ -81,7 +89,7 @@ LINES: Final = {  # words that such a line has, and the facts in it
     "Chunked prefill is enabled": (_flag("max_num_batched_tokens", _count),),
     "Using max model len": (_fact("max_model_len", r"Using max model len (\d+)", _count),),
     "cheduling is ": (
-        _fact("async_scheduling", r"Asynchronous scheduling is (enabled|disabled)", lambda word: word == "enabled"),
+        _fact("async_scheduling", r"Asynchronous scheduling is (enabled|disabled)", _enabled),
     ),
     "num_gpu_blocks_override": (_fact("num_gpu_blocks", r"num_gpu_blocks_override=(\d+)", _count),),
     " blocks: ": (_fact("num_gpu_blocks", r"# (?:GPU|cuda|CPU) blocks: (\d+)", _count, least=True),),
@@ -109,7 +117,14 @@ LINES: Final = {  # words that such a line has, and the facts in it
     "Graph capturing finished": (_fact("cuda_graph_gib", r"took ([\d.]+) ?GiB"),),
     "Estimated CUDA graph memory": (_fact("cuda_graph_estimate_gib", r"memory: ([\d.]+) ?GiB"),),
 }  # fmt: skip
-MEMORY: Final = ("gpu_gib", "weights_gib", "activation_peak_gib", "cuda_graph_gib", "cuda_graph_estimate_gib", "kv_gib")
+MEMORY: Final = (
+    "gpu_gib",
+    "weights_gib",
+    "activation_peak_gib",
+    "cuda_graph_gib",
+    "cuda_graph_estimate_gib",
+    "kv_gib",
+)
 _WORD: Final = re.compile("|".join(map(re.escape, (*STARTS, *LINES))))
 _DEFAULTS: Final = ("None", "auto")
 
@@ -142,7 +157,7 @@ class StartUp:
             value = fact.read(match[1])
             before = self.found.get(fact.key)
             if fact.least and before is not None:
-                value = min(value, before)  # type: ignore[type-var]
+                value = min(value, before)
             self.found[fact.key] = value
 
     def about(self) -> About:

@@ -11,13 +11,14 @@ from typing import Any, Final
 import numpy as np
 from msgspec import structs
 
-from batchwright.cluster import Replicas
+from batchwright.cluster import Replicas, counting_engine
 from batchwright.cluster import server as server_of
 from batchwright.cluster import servers as servers_of
 from batchwright.comparison import DEFAULTS
-from batchwright.cost import UTILIZATION, CostModel, Hosted, Roofline, device_of
+from batchwright.cost import CostModel, Hosted, Roofline, device_of
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
+from batchwright.hardware import find_engine
 from batchwright.limits import Limits
 from batchwright.policies import Static
 from batchwright.profile import Profile, beyond
@@ -28,6 +29,8 @@ from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.like import like_notes
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import load_policy, named
+from batchwright.scenario.precision import PRECISION, in_words
+from batchwright.scenario.profiled import with_limits
 from batchwright.scenario.split import SPLITS, split_of
 from batchwright.settled import (
     allowed_model_len,
@@ -41,7 +44,7 @@ from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
-_GPU: Final = ("gpu", "model", *SPLITS, "gpu_memory_utilization")
+_GPU: Final = ("gpu", "model", *SPLITS, *PRECISION, "gpu_memory_utilization")
 OVER_LENGTH: Final = ("reject", "fail")
 
 
@@ -81,7 +84,7 @@ class Prepared:
         if given.cost is None and given.profile is None:
             server |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
             if given.num_gpu_blocks_override is None:
-                server["gpu_memory_utilization"] = UTILIZATION
+                server["gpu_memory_utilization"] = usual_share(self.policies)
         return written_out(given, self.flags, server)
 
     def blaming(self, policy: str) -> AbstractContextManager[None]:
@@ -105,13 +108,13 @@ def written_out(given: Scenario, limits: Limits, server: dict[str, Any]) -> Scen
 def prepare(scenario: Scenario) -> Prepared:
     """Read the load and make the rest.  Raises BatchwrightError."""
     profile = None if scenario.profile is None else read_profile(Path(scenario.profile))
-    scenario, limits_of_profile = _with_limits(scenario, profile)
+    scenario, limits_of_profile = with_limits(scenario, profile)
     policies, sources = chosen_policies(scenario)
     slo = None if scenario.slo is None else read_slo(scenario.slo)
     check_repeat(scenario.repeat)
     load = load_of(scenario)
     cost, cost_name, cost_notes = _cost(scenario, profile)
-    flags, limit_notes = _limits(scenario, cost, load)
+    flags, limit_notes = _limits(scenario, cost, load, counting_engine(policies.values()))
     split = split_of(scenario)
     limits = split.together(flags)
     check_lengths(scenario, limits, load)
@@ -197,27 +200,6 @@ def _with_memory(policy: Any, scenario: Scenario) -> Any:
 # --- cost ---------------------------------------------------------------------
 
 
-def _with_limits(scenario: Scenario, profile: Profile | None) -> tuple[Scenario, list[str]]:
-    """The limits of the measured server, where the scenario leaves them open, and a note on each."""
-    limits = {} if profile is None else dict(profile.limits)
-    defaults = {field.name: field.default for field in structs.fields(Scenario)}
-    is_open = {name: getattr(scenario, name) == defaults[name] for name in limits}
-    if is_open.get("num_gpu_blocks_override") and not is_open.get("block_size", True):
-        _check_block_size(scenario, limits)
-    taken = {name: value for name, value in limits.items() if is_open[name] and value != defaults[name]}
-    notes = [f"{name} is {value}, that of the profile" for name, value in taken.items()]
-    return structs.replace(scenario, **taken), notes
-
-
-def _check_block_size(scenario: Scenario, limits: dict[str, int]) -> None:
-    """Raises InputError if the blocks of a profile are of another size than the scenario wants."""
-    if scenario.block_size != limits["block_size"]:
-        raise InputError(
-            f"--block-size is {scenario.block_size}, but the {limits['num_gpu_blocks_override']} KV blocks "
-            f"of the profile are of {limits['block_size']}; give --num-gpu-blocks-override too"
-        )
-
-
 def _cost(scenario: Scenario, profile: Profile | None) -> tuple[CostModel, str, list[str]]:
     """The cost model, its name, and what was chosen for the user."""
     if profile is not None:
@@ -231,9 +213,20 @@ def _cost(scenario: Scenario, profile: Profile | None) -> tuple[CostModel, str, 
     split = split_of(scenario)
     flags = (("--gpu", scenario.gpu), ("--model", scenario.model), ("--tp", scenario.tp))
     defaults = ", ".join(flag for flag, value in flags if value is None)
-    name = f"roofline of {model} on {split.num_gpus} x {gpu}{split}"
+    name = f"roofline of {model} on {split.num_gpus} x {gpu}{split}{in_words(scenario)}"
     said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
-    one = Hosted(Roofline(gpu, model, split.tp, pp=split.pp, dp=split.dp, ep=split.ep))
+    device = Roofline(
+        gpu,
+        model,
+        split.tp,
+        pp=split.pp,
+        dp=split.dp,
+        ep=split.ep,
+        dtype=scenario.dtype or "auto",
+        quantization=scenario.quantization,
+        kv_cache_dtype=scenario.kv_cache_dtype or "auto",
+    )
+    one = Hosted(device)
     # Every rank has a host of its own, which schedules each micro-batch.
     cost = Hosted(one.cost, one.base * split.pp, one.per_running / split.dp)
     base, each = cost.base * 1e6, cost.per_running * 1e6
@@ -251,9 +244,11 @@ def _check_alone(scenario: Scenario, key: str, others: tuple[str, ...]) -> None:
 # --- limits -------------------------------------------------------------------
 
 
-def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits, list[str]]:
+def _limits(
+    scenario: Scenario, cost: CostModel, load: Workload, engine: str | None
+) -> tuple[Limits, list[str]]:
     """The limits of one engine, and a note on every one that was chosen for the user."""
-    seqs, tokens, notes = _batch_size(scenario, cost)
+    seqs, tokens, notes = _batch_size(scenario, cost, engine)
     limits = Limits(
         max_num_seqs=seqs,
         max_num_batched_tokens=tokens,
@@ -261,7 +256,7 @@ def _limits(scenario: Scenario, cost: CostModel, load: Workload) -> tuple[Limits
         enable_prefix_caching=scenario.enable_prefix_caching,
         **prefix_cache(scenario),
     )
-    limits, kv_note = _kv(scenario, cost, limits)
+    limits, kv_note = _kv(scenario, cost, limits, engine)
     longest = scenario.max_model_len
     if longest is not None:
         check_model_len(longest, longest_model_len(cost))
@@ -284,10 +279,10 @@ def prefix_cache(scenario: Scenario) -> dict[str, Any]:
     return given
 
 
-def _batch_size(scenario: Scenario, cost: CostModel) -> tuple[int, int, list[str]]:
+def _batch_size(scenario: Scenario, cost: CostModel, engine: str | None) -> tuple[int, int, list[str]]:
     """`max_num_seqs` and `max_num_batched_tokens`."""
     device = device_of(cost)
-    usual_seqs, usual_tokens = usual_batch(device)
+    usual_seqs, usual_tokens = usual_batch(device, engine)
     seqs, tokens = scenario.max_num_seqs, scenario.max_num_batched_tokens
     notes = []
     reason = "vLLM's default on this GPU" if isinstance(device, Roofline) else "vLLM's default below 70 GiB"
@@ -307,7 +302,7 @@ def _model_len_note(longest: int, needed: int) -> str:
     return f"max_model_len is {longest}, the most that the model allows; the workload needs {needed}"
 
 
-def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, str]:
+def _kv(scenario: Scenario, cost: CostModel, limits: Limits, engine: str | None) -> tuple[Limits, str]:
     override, utilization = usable_blocks(scenario), scenario.gpu_memory_utilization
     if override is not None:
         if utilization is not None:
@@ -317,19 +312,26 @@ def _kv(scenario: Scenario, cost: CostModel, limits: Limits) -> tuple[Limits, st
             )
         note = f"{override} KV blocks are usable; one is vLLM's null block"
         return replace(limits, num_kv_blocks=override), note
-    given = UTILIZATION if utilization is None else utilization
-    found = engine_blocks(limits, cost, given)
+    counted = find_engine(engine)
+    given = counted.gpu_memory_utilization if utilization is None else utilization
+    found = engine_blocks(limits, cost, given, engine)
     if found is None:
         return limits, f"KV memory is not modelled with {_source(scenario)}; give --num-gpu-blocks-override"
     tokens = found * limits.block_size
+    how = "" if engine is None or counted == find_engine(None) else f", as {counted} counts them"
     return replace(limits, num_kv_blocks=found), (
         f"{found} KV blocks of {limits.block_size} ({tokens} tokens) fit the GPU memory at "
-        f"gpu_memory_utilization {given}{'' if utilization is not None else ' (default)'}"
+        f"gpu_memory_utilization {given}{'' if utilization is not None else ' (default)'}{how}"
     )
 
 
 def _source(scenario: Scenario) -> str:
     return "--cost" if scenario.profile is None else "this profile"
+
+
+def usual_share(policies: dict[str, Any]) -> float:
+    """The default `gpu_memory_utilization` of the vLLM that counts KV blocks for these policies."""
+    return find_engine(counting_engine(policies.values())).gpu_memory_utilization
 
 
 def usable_blocks(scenario: Scenario) -> int | None:

@@ -69,6 +69,13 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         _key("ranks with requests of their own, in lock step", SERVER, "--dp", "--data-parallel-size"),
     ] = None
     enable_expert_parallel: Annotated[bool, _key("whole experts, spread over all GPUs", SERVER)] = False
+    dtype: Annotated[
+        str | None, _key("of weights and activations: auto, bfloat16, float16 or float32", SERVER)
+    ] = None
+    quantization: Annotated[
+        str | None, _key("of weights, as vLLM names it: fp8, awq, gptq, w8a8, mxfp4...", SERVER)
+    ] = None
+    kv_cache_dtype: Annotated[str | None, _key("auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2", SERVER)] = None
     gpu_memory_utilization: Annotated[float | None, _key("default: 0.92", SERVER)] = None
     like: Annotated[
         str | None,

@@ -22,6 +22,7 @@ from batchwright.scenario.build import (
 from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.policy_file import named
+from batchwright.scenario.precision import PRECISION
 from batchwright.scenario.split import SPLITS
 from batchwright.settled import needed_model_len
 from batchwright.slo import Slo, read_slo
@@ -29,7 +30,7 @@ from batchwright.workload import Workload
 
 SEQS: Final = 16  # a CPU gains little from more,
 TOKENS: Final = 512  # and its clients wait for large chunks
-SIMULATED: Final = ("gpu", "model", *SPLITS, "gpu_memory_utilization", "cost", "profile")
+SIMULATED: Final = ("like", "gpu", "model", *SPLITS, *PRECISION, "gpu_memory_utilization", "cost", "profile")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,7 +111,8 @@ class _Reader:
         """The word of its own that names the model.  Raises InputError if there are several."""
         if len(loose) > 1:
             raise InputError(
-                f"--like: {loose[1]!r} belongs to no flag, and the model is {loose[0]!r}; quote values with spaces"
+                f"--like: {loose[1]!r} belongs to no flag, and the model is {loose[0]!r}; quote "
+                "values with spaces"
             )
         if loose:
             self.keys["model"] = loose[0]
@@ -166,9 +167,8 @@ class _Reader:
         """How a flag that is not used is accounted for."""
         if given.key in self.rules.files:
             return APART, f": the flags in {given.value} are not seen; paste them"
-        for reason, flags in self.rules.apart.items():
-            if given.key in flags:
-                return APART, f" ({reason})"
+        if given.key in self.table.not_modelled:
+            return APART, f" ({self.table.not_modelled[given.key]})"
         if given.key in self.table.names:
             return IDLE, ""
         return UNKNOWN, nearest(given.key, self.table.names) if _has_near(given.key, self.table.names) else ""
@@ -193,7 +193,9 @@ class _Reader:
                 self.flags.setdefault("async_scheduling", False)
         version = nearest_version(engine, release)
         if version and release_of(version) != release and engine != "tgi":
-            self.notes.append(f"--like is {self.rules.title} {told}; the nearest version that is known is {version}")
+            self.notes.append(
+                f"--like is {self.rules.title} {told}; the nearest version that is known is {version}"
+            )
         return f"{engine}@{version}" if version else engine
 
     def of_v0(self, release: tuple[int, int] = V1) -> str:
@@ -210,7 +212,9 @@ class _Reader:
         dropped = sorted(self.flags)
         self.flags.clear()
         if dropped:
-            self.notes.append(f"--like: {', '.join(dropped)} {'have' if len(dropped) > 1 else 'has'} no effect in V0")
+            self.notes.append(
+                f"--like: {', '.join(dropped)} {'have' if len(dropped) > 1 else 'has'} no effect in V0"
+            )
         if not chunked:
             return _OLD
         self.notes.append("--like: V0 with chunked prefill is run as sarathi, which has its rules")

@@ -1,4 +1,4 @@
-"""What each engine's flags are here: keys of a scenario, flags of its policy, or not modelled."""
+"""What each engine's flags are here: keys of a scenario, or flags of its policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class EngineRules:
     keys      flags that are keys of a scenario
     policy    flags that are flags of the engine's policy
     both      flags of the policy that are limits of the server, too, for the policies beside it
-    apart     what other flags do, and why it is not modelled: reason -> flags
     files     flags that name a file with more flags, which is not read
     defaults  keys of a scenario whose default here is another one than the engine's, and why
     """
@@ -32,7 +31,6 @@ class EngineRules:
     keys: Rules
     policy: Rules
     both: Mapping[str, str]
-    apart: Mapping[str, tuple[str, ...]]
     files: tuple[str, ...]
     defaults: Mapping[str, tuple[Value, str]]
 
@@ -78,46 +76,6 @@ VLLM: Final = EngineRules(
         "max-long-partial-prefills": ("max_long_partial_prefills", count),
     },
     both={},
-    apart={
-        "speculation needs its acceptance; write --policies 'vllm(num_speculative_tokens=..., acceptance=...)'": (
-            "speculative-config", "spec-method", "spec-model", "spec-tokens", "speculative-model",
-            "num-speculative-tokens",
-        ),
-        "LoRA": ("enable-lora", "lora-modules", "max-loras", "max-lora-rank", "max-cpu-loras", "fully-sharded-loras"),
-        "KV that goes to other servers or tiers": (
-            "kv-transfer-config", "kv-offloading-size", "kv-offloading-backend", "ec-transfer-config",
-            "swap-space",
-        ),
-        "weights that are not on the GPU": (
-            "cpu-offload-gb", "offload-backend", "offload-group-size", "offload-num-in-group",
-            "offload-prefetch-step", "cpu-offload-params", "offload-params",
-        ),
-        "time of a step without CUDA graphs or compilation": (
-            "enforce-eager", "compilation-config", "cudagraph-capture-sizes", "max-cudagraph-capture-size",
-            "max-seq-len-to-capture", "cuda-graph-sizes", "optimization-level",
-        ),
-        "time of a step by kernel": (
-            "attention-backend", "attention-config", "moe-backend", "linear-backend", "all2all-backend",
-            "kernel-config", "disable-custom-all-reduce", "disable-cascade-attn", "enable-flashinfer-autotune",
-            "mamba-backend", "dcp-comm-backend",
-        ),
-        "context parallelism": ("decode-context-parallel-size", "prefill-context-parallel-size"),
-        "two batches overlapped": ("enable-dbo", "ubatch-size", "dbo-decode-token-threshold", "dbo-prefill-token-threshold"),
-        "placement of experts": ("enable-eplb", "eplb-config", "expert-placement-strategy", "enable-elastic-ep"),
-        "the front end refuses requests": ("max-num-queued-reqs", "max-num-queued-tokens"),
-        "steps that wait for other ranks": ("prefill-schedule-interval", "dp-sync-interval"),
-        "several steps at once": ("num-scheduler-steps", "num-lookahead-slots"),
-        "V0 waits before it admits": ("scheduler-delay-factor",),
-        "another scheduler": ("scheduler-cls",),
-        "kinds of KV cache": (
-            "disable-sliding-window", "disable-hybrid-kv-cache-manager", "mamba-cache-dtype", "mamba-block-size",
-            "mamba-cache-mode", "kv-sharing-fast-prefill", "kv-cache-dtype-skip-layers", "swa-bounded-replay",
-        ),
-        "images and other input": ("limit-mm-per-prompt", "mm-encoder-tp-mode", "skip-mm-profiling", "disable-chunked-mm-input"),
-        "another shape of the model": ("hf-overrides", "rope-scaling", "model-class-overrides", "quantization-config"),
-        "pooling models": ("runner", "convert", "task", "pooler-config"),
-        "doubles the default limits; write --max-num-seqs and --max-num-batched-tokens": ("performance-mode",),
-    },
     files=("config",),
     defaults={},
 )  # fmt: skip
@@ -149,36 +107,6 @@ SGLANG: Final = EngineRules(
         "prefill-delayer-max-delay-ms": ("prefill_delayer_max_delay_ms", number),
     },
     both={"max-running-requests": "max_num_seqs"},
-    apart={
-        "a share of the memory for weights and KV; write --num-gpu-blocks-override, from the server's log": (
-            "mem-fraction-static",
-        ),
-        "replicas; write --policies 'replicas(n=2, policy=sglang)'": ("dp-size",),
-        "speculation": ("speculative-algorithm", "speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens", "speculative-draft-model-path"),
-        "experts over ranks": ("ep-size", "moe-a2a-backend", "enable-eplb", "ep-num-redundant-experts", "moe-dp-size"),
-        "attention by data parallelism": ("enable-dp-attention", "attn-dp-size", "load-balance-method"),
-        "context parallelism": ("dcp-size", "attn-cp-size"),
-        "disaggregation": ("disaggregation-mode", "disaggregation-transfer-backend", "num-reserved-decode-tokens"),
-        "KV in host memory": ("enable-hierarchical-cache", "hicache-ratio", "hicache-size"),
-        "weights that are not on the GPU": ("cpu-offload-gb", "offload-mode"),
-        "LoRA": ("enable-lora", "lora-paths", "max-loras-per-batch"),
-        "steps between looks at the queue": (
-            "num-continuous-decode-steps", "scheduler-recv-interval", "prefill-decode-interval",
-            "prefill-decode-interval-min-bs", "min-free-slots-delay",
-        ),
-        "whose prefix is lost first": ("radix-eviction-policy",),
-        "preemption by priority": ("priority-scheduling-preemption-threshold", "retraction-policy"),
-        "chunks that change their size": ("enable-dynamic-chunking",),
-        "kinds of KV cache": ("swa-full-tokens-ratio", "disable-hybrid-swa-memory", "mamba-full-memory-ratio", "max-mamba-cache-size"),
-        "the front end refuses requests": ("max-queued-requests",),
-        "two batches overlapped": ("enable-two-batch-overlap", "enable-single-batch-overlap"),
-        "time of a step without CUDA graphs or compilation": (
-            "disable-cuda-graph", "cuda-graph-max-bs", "cuda-graph-bs", "cuda-graph-max-bs-decode", "enable-torch-compile",
-            "torch-compile-max-bs", "disable-cuda-graph-padding",
-        ),
-        "time of a step by kernel": ("attention-backend", "decode-attention-backend", "prefill-attention-backend", "moe-runner-backend", "fp8-gemm-backend", "disable-custom-all-reduce"),
-        "micro-batches": ("pp-max-micro-batch-size", "pp-async-batch-depth"),
-    },
     files=("config",),
     defaults={"block_size": (1, "SGLang's page_size")},
 )  # fmt: skip
@@ -202,15 +130,6 @@ TGI: Final = EngineRules(
         "prefill-chunking": ("prefill_chunking", switch),
     },
     both={},
-    apart={
-        "a limit of prompts alone": ("max-input-tokens", "max-input-length"),
-        "a share of the memory; write --gpu-memory-utilization": ("cuda-memory-fraction",),
-        "speculation": ("speculate",),
-        "LoRA": ("lora-adapters",),
-        "time of a step without CUDA graphs": ("cuda-graphs", "disable-custom-kernels"),
-        "several GPUs that are not told": ("sharded",),
-        "another shape of the model": ("rope-scaling", "rope-factor"),
-    },
     files=(),
     defaults={},
 )
@@ -229,15 +148,6 @@ TENSORRT_LLM: Final = EngineRules(
         "enable-chunked-prefill": ("enable_chunked_context", switch),
     },
     both={"max-batch-size": "max_num_seqs", "max-num-tokens": "max_num_batched_tokens"},
-    apart={
-        "a share of the memory that weights leave; write --num-gpu-blocks-override, from the server's log": (
-            "free-gpu-memory-fraction",
-        ),
-        "beams": ("max-beam-width",),
-        "context parallelism": ("context-parallel-size",),
-        "experts over ranks": ("moe-expert-parallel-size", "moe-cluster-parallel-size"),
-        "disaggregation": ("server-role", "disagg-cluster-uri", "metadata-server-config-file"),
-    },
     files=("config",),
     defaults={"block_size": (32, "TensorRT-LLM's tokens_per_block")},
 )

@@ -20,12 +20,16 @@ NO: Final = "no-"
 
 @dataclass(frozen=True)
 class Table:
-    """Names of flags without dashes in front, by what follows them; `aliases`: other name to name."""
+    """Names of flags without dashes in front, by what follows them.
+
+    `aliases`: other name to name.  `not_modelled`: flag to why it is not.
+    """
 
     switches: frozenset[str]
     values: frozenset[str]
     lists: frozenset[str]
     aliases: dict[str, str]
+    not_modelled: dict[str, str]
 
     @property
     def names(self) -> frozenset[str]:
@@ -67,7 +71,9 @@ def table_of(engine: str) -> Table:
     """The flags of an engine."""
     text = files("batchwright.server_command").joinpath(f"{engine}.yaml").read_text(encoding="utf-8")
     found = yaml.safe_load(text)
-    return Table(*(frozenset(found[kind]) for kind in ("switches", "values", "lists")), found["aliases"])
+    switches, values, lists = (frozenset(found[kind]) for kind in ("switches", "values", "lists"))
+    why = {flag: reason for reason, flags in found["not_modelled"].items() for flag in flags}
+    return Table(switches, values, lists, found["aliases"], why)
 
 
 def parse(arguments: list[str], table: Table) -> tuple[list[str], list[Given]]:

@@ -56,7 +56,9 @@ def _text(given: Given) -> str:
     if given.value is None or not given.value.strip():
         raise InputError(f"--like: {given.written} has no value; give one")
     if given.value.startswith("$"):
-        raise InputError(f"--like: {given.written} is {given.value}, a variable of a shell; put its value there")
+        raise InputError(
+            f"--like: {given.written} is {given.value}, a variable of a shell; put its value there"
+        )
     return given.value.strip()
 
 

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Final
 
-from batchwright.errors import InputError, nearest
+from batchwright.errors import InputError
 
 LONGEST: Final = 1 << 16  # characters
 _CONTINUED: Final = re.compile(r"[\\^`][ \t]*\r?\n")
@@ -121,6 +121,6 @@ def _inside(arguments: list[str], engine: str) -> list[str]:
         found = _program(own, place)
         if found is not None:
             if found[0] != engine:
-                raise InputError(f"--like starts {found[0]} in an image of {engine}{nearest(engine, PROGRAMS)}")
+                raise InputError(f"--like starts {found[0]} in an image of {engine}; give one of the two")
             return own[found[2] :]
     return own
