@@ -184,7 +184,7 @@ def test_an_interrupted_page_is_not_there(
 def test_json_has_every_number(tmp_path: Path, command: Command) -> None:
     sarathi(tmp_path / "data")
     printed = json.loads(good(command("accuracy", "data", "--json")))
-    assert [one["title"] for one in printed["studies"]][0] == "KV blocks of vLLM"
+    assert printed["studies"][0]["title"] == "KV blocks of vLLM"
     rows = printed["studies"][-1]["rows"]
     assert len(rows) == 4 and rows[0]["bound"] is None and rows[0]["holds"] is True
     assert rows[0]["error"] == pytest.approx(rows[0]["predicted"] / rows[0]["measured"] - 1)
