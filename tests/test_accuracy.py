@@ -83,6 +83,7 @@ def test_where_it_is_wrong_and_what_was_not_run_are_said() -> None:
 
 def test_an_anchor_is_what_markdown_makes_of_the_title() -> None:
     assert anchor("Sarathi-Serve: steps of Yi-34B, two A100") == "sarathi-serve-steps-of-yi-34b-two-a100"
+    assert anchor("vLLM 0.19 - a run") == "vllm-019-a-run"
 
 
 def test_every_claim_says_where_it_stands_and_whether_it_compares() -> None:
@@ -106,7 +107,8 @@ def test_measurements_that_are_missing_are_named_and_refused_if_all_are_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Entry("other", "elsewhere")
-    monkeypatch.setattr(studies, "STUDIES", (Entry("sarathi", "sarathi_osdi24"), other))
+    mine = (Entry("kv_blocks", ""), Entry("sarathi", "sarathi_osdi24"), other)
+    monkeypatch.setattr(studies, "STUDIES", mine)
     data = sarathi(tmp_path)
     assert run_all(data).missing == (other,)
     assert run_all(data / "measured").studies == run_all(data).studies
@@ -182,7 +184,8 @@ def test_an_interrupted_page_is_not_there(
 def test_json_has_every_number(tmp_path: Path, command: Command) -> None:
     sarathi(tmp_path / "data")
     printed = json.loads(good(command("accuracy", "data", "--json")))
-    rows = printed["studies"][0]["rows"]
+    assert printed["studies"][0]["title"] == "KV blocks of vLLM"
+    rows = printed["studies"][-1]["rows"]
     assert len(rows) == 4 and rows[0]["bound"] is None and rows[0]["holds"] is True
     assert rows[0]["error"] == pytest.approx(rows[0]["predicted"] / rows[0]["measured"] - 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from math import isfinite, isnan, nan
 from typing import Final
@@ -59,8 +60,7 @@ def _summary(studies: Sequence[Study]) -> str:
 
 def anchor(title: str) -> str:
     """The name that the heading of that title has in the page."""
-    words = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
-    return "-".join(words.split())
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip())
 
 
 def _errors(study: Study) -> tuple[str, str]:

@@ -15,16 +15,18 @@ MEASURED: Final = "measured"  # the folder of the measurements inside that of th
 
 
 class Entry(NamedTuple):
-    """`module` of this package, and the file or folder of the measurements that it reads."""
+    """`module` of this package, and the file or folder of the measurements that it reads; empty: none."""
 
     module: str
     needs: str
 
 
 STUDIES: Final = (
+    Entry("kv_blocks", ""),
     Entry("cpu_steps", "vllm_cpu_steps.csv"),
     Entry("splitwise", "splitwise_sim"),
     Entry("argonne", "argonne"),
+    Entry("accelmark", "accelmark"),
     Entry("sarathi", "sarathi_osdi24"),
 )
 Progress = Callable[[str, float], None]
@@ -46,7 +48,7 @@ def run_all(data: Path, strict: bool = False, report: Progress = lambda text, sh
     folder = measurements(data)
     missing = tuple(entry for entry in STUDIES if not (folder / entry.needs).exists())
     there = [entry for entry in STUDIES if entry not in missing]
-    if not there or (missing and strict):
+    if not any(entry.needs for entry in there) or (missing and strict):
         names = ", ".join(entry.needs for entry in missing)
         raise InputError(f"{folder}: has no {names}; give the folder that holds them")
     return Found(studies=tuple(_run(there, folder, report)), missing=missing)
