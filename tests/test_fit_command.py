@@ -152,3 +152,50 @@ def test_a_profile_that_is_none_is_one_line(command: Command) -> None:
 def test_attention_can_be_left_out(command: Command) -> None:
     found = json.loads(good(command("fit", LOG, "--no-attention", "--json")))
     assert "context" not in found["cost"] and "context: left out by --no-attention" in found["kept"]
+
+
+# --- requests ---------------------------------------------------------------------------
+
+SERVED = "poisson(rate=6, n=60, prompt=uniform(64,2048), output=uniform(8,64), seed=3)"
+TRUE_COST = "roofline('H100-SXM','llama-3.1-8b',mfu=0.37,mbu=0.61)"
+
+
+@pytest.fixture
+def bench(command: Command) -> str:
+    """What `vllm bench serve` would have written of a server of known efficiency."""
+    said = ("export", SERVED, "--format", "vllm-bench", "--cost", TRUE_COST, "--policies", "vllm")
+    assert command(*said, "-o", "bench.json").status == 0
+    return "bench.json"
+
+
+def test_requests_alone_give_the_efficiency_of_their_server(command: Command, bench: str) -> None:
+    limits = ("--set", "max_num_seqs=256", "--set", "max_num_batched_tokens=8192")
+    found = json.loads(good(command("fit", bench, "--policy", "vllm", *limits, "-o", "server.yaml", "--json")))
+    assert found["kind"] == "requests" and (found["num_fitted"], found["num_requests"]) == (30, 60)
+    values = {one["name"]: one["value"] for one in found["parameters"]}
+    assert values["mfu"] == pytest.approx(0.37, rel=0.05) and values["mbu"] == pytest.approx(0.61, rel=0.1)
+    assert abs(found["held_out"]["e2e_s"]["mean"]) < 0.02
+    compared = command("compare", SERVED, "--policies", "vllm", "--profile", "server.yaml", "--json")
+    notes = json.loads(good(compared))["notes"]
+    assert any("its error on measurements that it was not fitted to: mean TTFT" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "say how it was started"),
+        (["--policy", "vllm,orca"], "one server was timed, but 2 policies"),
+        (["--policy", "vllm", "--held-out", "1"], "held-out is 1"),
+        (["--policy", "vllm", "--held-out", "0.9"], "6 requests have timings; a fit needs 20"),
+        (["--policy", "vllm", "--load", "poisson(n=7, rate=1, prompt=9, output=9)"], "has 7 requests, but"),
+        (["--policy", "vllm", "--set", "cost=constant(0.1)"], "is no roofline of a GPU and a model"),
+    ],
+)
+def test_what_cannot_be_fitted_to_requests_is_one_line(
+    command: Command, bench: str, flags: list[str], said: str
+) -> None:
+    assert said in refusal(command("fit", bench, *flags))
+
+
+def test_steps_ask_for_no_server(command: Command) -> None:
+    assert "steps need no simulation" in refusal(command("fit", LOG, "--gpu", "H100-SXM"))

@@ -22,6 +22,12 @@ class Entry(NamedTuple):
 
 
 STUDIES: Final = (
+    Entry("rtx4090", "vllm_gpu"),
+    Entry("rtx_pro_6000", "vllm_gpu"),
+    Entry("rtx_pro_6000_fitted", "vllm_gpu"),
+    Entry("rtx4090_timings", "vllm_gpu"),
+    Entry("rtx_pro_6000_timings", "vllm_gpu"),
+    Entry("accelmark", "accelmark"),
     Entry("kv_blocks", ""),
     Entry("cpu_steps", "vllm_cpu_steps.csv"),
     Entry("splitwise", "splitwise_sim"),

@@ -117,7 +117,7 @@ def _errors(fit: RequestsFit) -> Table:
     parts = [("fitted", fit.fitted)] + ([] if fit.held_out is None else [("held out", fit.held_out)])
     for part, errors in parts:
         for name, of in errors.items():
-            table.add_row(f"{part}: {METRICS[name]}", *(f"{of[title]:+.1%}" for title in STATISTICS))
+            table.add_row(f"{part}: {METRICS[name]}", *(f"{round(of[title], 3) + 0.0:+.1%}" for title in STATISTICS))
     return table
 
 
