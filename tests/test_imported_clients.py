@@ -531,3 +531,18 @@ def test_a_file_that_is_not_whole_is_one_line(tmp_path: Path, form: str, change:
     with pytest.raises(InputError, match=said) as error:
         read(file)
     assert "\n" not in str(error.value)
+
+
+def test_a_benchmark_is_a_load_that_can_be_served_again() -> None:
+    """The same requests at the same instants, in `compare` as any trace."""
+    from batchwright.scenario.build import prepare
+    from batchwright.scenario.text import read as read_scenario
+
+    path = Path(__file__).parent / "data" / "imported" / "vllm_bench.json"
+    found = read(path).requests
+    assert found is not None
+    load = prepare(read_scenario(str(path), {"policies": "vllm"})).load
+    order = np.argsort(found["first_token_s"] - found["ttft_s"], kind="stable")
+    assert load.prompt.tolist() == found["prompt_tokens"][order].tolist()
+    assert load.output.tolist() == found["output_tokens"][order].tolist()
+    assert load.arrival[0] == 0.0 and np.diff(load.arrival).min() >= 0.0

@@ -47,7 +47,7 @@ def of_card(data: Path, card: str, gpu: str, blocks: int | None) -> Study:
         source=SOURCE,
         calibration=_words(fit),
         rows=tuple(_rows(fit, rest)),
-        wrong=("the mean prompt and the mean context of the two halves are alike: it is no test of other loads",),
+        wrong=("prompts and contexts of the two halves are alike, so this is no test of other loads",),
     )
 
 

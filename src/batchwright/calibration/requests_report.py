@@ -117,8 +117,13 @@ def _errors(fit: RequestsFit) -> Table:
     parts = [("fitted", fit.fitted)] + ([] if fit.held_out is None else [("held out", fit.held_out)])
     for part, errors in parts:
         for name, of in errors.items():
-            table.add_row(f"{part}: {METRICS[name]}", *(f"{round(of[title], 3) + 0.0:+.1%}" for title in STATISTICS))
+            table.add_row(f"{part}: {METRICS[name]}", *(_signed(of[title]) for title in STATISTICS))
     return table
+
+
+def _signed(error: float) -> str:
+    """`+1.2%`; what rounds to 0 has no minus."""
+    return f"{round(error, 3) + 0.0:+.1%}"
 
 
 def to_json(fit: RequestsFit, measured: Imported, cost: str) -> dict[str, Any]:

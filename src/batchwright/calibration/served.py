@@ -1,13 +1,11 @@
 """The load that a file of timings tells of, and what a simulated server makes of it.
 
-Requests come when their file starts to count: at the first token less the TTFT, or the end less the E2E.
 A trace with more to say of the same requests, such as which prompts start alike, may stand in for the
 lengths; it must have the same ones, in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import nan
 from typing import Final
@@ -22,6 +20,7 @@ from batchwright.errors import InputError
 from batchwright.figures import count
 from batchwright.hardware.roofline import FIXED_SECONDS, MBU, MFU
 from batchwright.imported import Imported
+from batchwright.imported.load import load_of
 from batchwright.limits import Limits
 from batchwright.metrics import Numbers
 from batchwright.workload import Workload
@@ -61,36 +60,15 @@ def served(found: Imported, trace: Workload | None = None) -> Served:
 
     Raises InputError if it has no requests with lengths and times, or `trace` has others.
     """
-    columns = found.requests
-    lacking = [name for name in ("prompt_tokens", "output_tokens") if columns is None or name not in columns]
-    if columns is None or lacking:
-        what = lacking[0] if columns is not None else "timings"
-        raise InputError(f"{found.file}: has no {what} of its requests; give detailed results")
+    load, rows = load_of(found)
     wrong = [finding.text for finding in found.findings if finding.is_wrong]
     if wrong:
         raise InputError(f"{found.file}: {wrong[0]}; a fit would rest on it")
-    since = _since(found, columns)
-    rows = np.argsort(since, kind="stable")
-    lengths = {name: columns[name][rows].astype(np.int64) for name in ("prompt_tokens", "output_tokens")}
-    load = Workload.from_columns(
-        since[rows] - since[rows[0]], lengths["prompt_tokens"], lengths["output_tokens"],
-        max_tokens="exact", name=found.file,
-    )  # fmt: skip
     if trace is not None:
         load = _like(load, trace, rows)
-    missing = np.full(len(rows), nan)
-    return Served(load=load, timings={name: columns.get(name, missing)[rows] for name in NAMES}, rows=rows)
-
-
-def _since(found: Imported, columns: Mapping[str, Numbers]) -> Numbers:
-    """When the file starts to count each request, in seconds."""
-    for end, taken in (("first_token_s", "ttft_s"), ("finished_s", "e2e_s")):
-        if end in columns and taken in columns:
-            since: Numbers = columns[end] - columns[taken]
-            return np.where(np.isnan(since), columns.get("arrival_s", since), since)
-    if "arrival_s" not in columns:
-        raise InputError(f"{found.file}: does not say when its requests came; give detailed results")
-    return columns["arrival_s"]
+    columns, missing = found.requests or {}, np.full(int(rows.max()) + 1, nan)
+    timings = {name: columns.get(name, missing)[rows] for name in NAMES}
+    return Served(load=load, timings=timings, rows=rows)
 
 
 def _like(load: Workload, trace: Workload, rows: Numbers) -> Workload:

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from math import inf
 from typing import Any
 
 from batchwright.durations import duration
 from batchwright.errors import InputError
+from batchwright.imported import read as read_measured
+from batchwright.imported.load import load_of as load_of_measured
 from batchwright.scenario.keys import Scenario
 from batchwright.workload import Workload
 from batchwright.workload.cells import counted
@@ -21,8 +24,27 @@ from batchwright.workload.roles import checked, mapping
 def load_of(scenario: Scenario) -> Workload:
     """The requests that are served.  Raises InputError."""
     reading = _given(seed=scenario.seed, columns=_columns(scenario.columns), time_unit=scenario.time_unit)
-    load = Workload.open(scenario.workload, max_tokens=max_tokens_of(scenario.max_tokens), **reading)
-    return _scaled(scenario, _head(scenario, _part(scenario, load)))
+    return _scaled(scenario, _head(scenario, _part(scenario, _opened(scenario, reading))))
+
+
+def _opened(scenario: Scenario, reading: Mapping[str, Any]) -> Workload:
+    """A trace or a load; or the requests of a file that a benchmark wrote, to be served again."""
+    limit = max_tokens_of(scenario.max_tokens)
+    try:
+        return Workload.open(scenario.workload, max_tokens=limit, **reading)
+    except InputError:
+        load = _measured(scenario.workload) if os.path.exists(scenario.workload) else None
+        if load is None:
+            raise
+    return load if limit is None else load.with_max_tokens(limit)
+
+
+def _measured(path: str) -> Workload | None:
+    """None: it is no file of measurements with requests."""
+    try:
+        return load_of_measured(read_measured(path)).workload
+    except InputError:
+        return None
 
 
 def _part(scenario: Scenario, load: Workload) -> Workload:
