@@ -160,7 +160,7 @@ def test_engines_that_write_into_one_log_are_told_apart(order: list[tuple[int, i
 
     order = sorted(order, key=lambda pair: pair[1])  # each engine's own steps come in order
     rows = [f"(EngineCore_DP{engine} pid=7) {OWN}{iteration(number)[12:]}" for engine, number in order]
-    told = lines("log", "\n".join(rows), ("Iteration",))
+    told = lines("\n".join(rows), ("Iteration",))
     steps = [step for line in told if (step := parsed(line)) is not None]
     kept, starts = last_start(steps)
     found = columns(kept)
@@ -188,6 +188,14 @@ def test_the_first_engine_tells_its_memory_in_other_words(tmp_path: Path) -> Non
     assert found.totals["preemptions"] == 1
     assert found.series is not None and found.series["waiting"].tolist() == [3]
     assert found.series["kv_usage"].tolist() == [0.125]
+
+
+def test_blocks_that_are_set_while_graphs_are_profiled_are_none_of_the_server(tmp_path: Path) -> None:
+    override = OWN + "Overriding num_gpu_blocks={} with num_gpu_blocks_override={}"
+    worker, engine = "(Worker_TP0 pid=301) " + override.format(0, 4), override.format(8192, 14)
+    tokens = f"{OWN}GPU KV cache size: 75,776 tokens"
+    assert log(tmp_path, worker, tokens).about["num_gpu_blocks"] == 75_776 // 16
+    assert log(tmp_path, worker, engine, tokens).about["num_gpu_blocks"] == 14
 
 
 def test_blocks_follow_from_tokens_and_the_block_size_that_is_assumed_is_said(tmp_path: Path) -> None:
@@ -266,9 +274,9 @@ def test_a_line_that_is_cut_is_counted_and_left_out(tmp_path: Path) -> None:
     assert any(text.startswith("2 lines are cut") for text in texts(found))
 
 
-def test_a_line_that_is_too_long_is_no_log(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"line 2 has {LONGEST + 1} characters"):
-        log(tmp_path, OWN + iteration(0), "x" * (LONGEST + 1))
+def test_the_prompt_of_a_request_in_the_log_is_passed_over(tmp_path: Path) -> None:
+    prompt = f"{OWN}Received request: Iteration(7): {'1, ' * LONGEST}"
+    assert log(tmp_path, OWN + iteration(0), prompt, OWN + iteration(1)).findings == ()
 
 
 def test_bytes_are_no_log(tmp_path: Path) -> None:

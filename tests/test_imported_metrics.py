@@ -197,6 +197,28 @@ def test_sglang_has_other_names_for_the_same(tmp_path: Path) -> None:
     assert once.totals["ttft_s.mean"] == 0.5 and once.totals["e2e_s.mean"] == 2.5
 
 
+def test_ranks_that_share_the_work_are_counted_once_and_priorities_together(tmp_path: Path) -> None:
+    rows = [
+        f'sglang:{name}{{dp_rank="{dp}",tp_rank="{tp}",pp_rank="0",priority="{priority}"}} {value}'
+        for name, value in (("num_running_reqs", 5), ("num_requests_total", 7))
+        for dp, tp in ((0, 0), (0, 1), (1, 2), (1, 3))
+        for priority in ("", "0", "1")
+    ]
+    text = "\n".join(rows) + "\n"
+    found = metrics(tmp_path, text, text)
+    assert found.series is not None and found.series["running"].tolist() == [10, 10]
+    assert metrics(tmp_path, text).totals["num_completed"] == 14
+
+
+def test_requests_that_were_aborted_are_no_completed_ones(tmp_path: Path) -> None:
+    rows = [
+        f'vllm:request_success_total{{finished_reason="{reason}"}} {count}'
+        for reason, count in (("stop", 5), ("length", 2), ("abort", 3), ("error", 1))
+    ]
+    totals = metrics(tmp_path, "\n".join(rows) + "\n").totals
+    assert (totals["num_completed"], totals["num_failed"]) == (7, 4)
+
+
 # --- identities -----------------------------------------------------------------------------
 
 

@@ -44,6 +44,13 @@ def how(text: str) -> dict[str, str]:
         "python3 -m vllm.entrypoints.openai.api_server --model llama-3.1-8b --max-num-seqs 64 -tp 2",
         "docker run --gpus all -v ~/.cache:/root/.cache -p 8000:8000 --ipc=host vllm/vllm-openai:latest "
         "--model llama-3.1-8b --max-num-seqs 64 -tp 2",
+        "docker run vllm/vllm-openai:nightly llama-3.1-8b --max-num-seqs 64 -tp 2",
+        "docker run --entrypoint vllm vllm/vllm-openai serve llama-3.1-8b --max-num-seqs 64 -tp 2",
+        "docker run --entrypoint python3 vllm/vllm-openai -m vllm.entrypoints.openai.api_server "
+        "--model llama-3.1-8b --max-num-seqs 64 -tp 2",
+        "docker run vllm/vllm-openai bash -c 'cd /x && vllm serve llama-3.1-8b --max-num-seqs 64 -tp 2'",
+        "ssh host 'vllm serve llama-3.1-8b --max-num-seqs 64 -tp 2'",
+        "uv run --with vllm vllm serve llama-3.1-8b --max-num-seqs 64 -tp 2",
         "sudo docker run --rm --name vllm -e HF_TOKEN=x docker.io/vllm/vllm-openai vllm serve llama-3.1-8b "
         "--max-num-seqs 64 -tp 2 && echo done",
     ],

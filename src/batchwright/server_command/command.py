@@ -255,10 +255,12 @@ class _Reader:
             self.notes.append(f"--like: chunked_prefill_size is {chunk}, SGLang's default on {self.gpu}")
 
     def policy(self, name: str) -> str:
-        """Its text.  Raises InputError on flags that the policy refuses."""
-        parts = ", ".join(f"{flag}={_shown(value)}" for flag, value in self.flags.items())
-        text = f"{name}({parts})" if parts else name
+        """Its text, without flags at their defaults.  Raises InputError on flags that the policy refuses."""
         try:
+            usual = vars(policy_of(name))
+            flags = {flag: value for flag, value in self.flags.items() if usual[flag] != value}
+            parts = ", ".join(f"{flag}={_shown(value)}" for flag, value in flags.items())
+            text = f"{name}({parts})" if parts else name
             policy_of(text)
         except BatchwrightError as error:
             raise InputError(f"--like: {error}") from None

@@ -23,6 +23,7 @@ MODULES: Final = {
     "vllm.entrypoints.cli.main": "vllm",
     "sglang.launch_server": "sglang",
     "sglang.srt.server": "sglang",
+    "tensorrt_llm.commands.serve": "tensorrt_llm",
 }
 PROGRAMS: Final = {
     "vllm": "vllm", "sglang": "sglang", "text-generation-launcher": "tgi", "trtllm-serve": "tensorrt_llm",
@@ -33,6 +34,7 @@ IMAGES: Final = {
 }  # fmt: skip
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 _SERVES: Final = ("serve",)
+_SHELLS: Final = ("bash", "sh")
 KNOWN: Final = "vllm serve, python -m sglang.launch_server, text-generation-launcher or trtllm-serve"
 
 
@@ -62,6 +64,9 @@ def words_of(text: str) -> Words:
             engine, version, start = found
             inner = _inside(words[start:], engine)
             return Words(engine=engine, version=version, arguments=inner, environment=environment)
+    quoted = [word for word in words if " " in word and len(words) > 1]
+    if quoted:  # bash -c '...'
+        return words_of(quoted[0])
     start_of = " ".join(words[:3])
     raise InputError(f"--like {start_of[:60]!r} starts no server that is known; give a line with {KNOWN}")
 
@@ -117,6 +122,10 @@ def _inside(arguments: list[str], engine: str) -> list[str]:
     """The server's own arguments, up to what the shell does with it."""
     ends = next((i for i, word in enumerate(arguments) if _ENDS.fullmatch(word)), len(arguments))
     own = arguments[:ends]
+    if len(own) > 2 and own[0].rsplit("/", 1)[-1] in _SHELLS and own[1].startswith("-"):
+        return words_of(own[2]).arguments
+    if own[:1] == list(_SERVES):  # of --entrypoint vllm
+        return own[1:]
     for place in range(min(4, len(own))):  # an image may be given the whole command
         found = _program(own, place)
         if found is not None:
