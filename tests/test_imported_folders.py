@@ -90,7 +90,6 @@ def test_how_late_requests_reach_the_engine_is_told(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"num_requests": 4}, "meta.json tells of 4 requests, requests.jsonl has 3"),
-        ({"series": SERIES.replace("12.5", "0").replace("50.0\n", "0\n")}, "kv_cache_pct is 0 throughout"),
         ({"series": SERIES.replace(",4,2,", ",5,2,")}, "5 requests run at once, over max_num_seqs 4"),
         (
             {"rows": [{**ROWS[0], "first_token_ts": 50.8}, *ROWS[1:]]},
@@ -100,6 +99,12 @@ def test_how_late_requests_reach_the_engine_is_told(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_a_bench_folder_contradicts_is_wrong(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     assert any(text.startswith(said) for text in texts(bench(tmp_path / "run", **change), is_wrong=True))
+
+
+def test_kv_usage_that_was_not_recorded_is_left_out(tmp_path: Path) -> None:
+    found = bench(tmp_path / "run", series=SERIES.replace("12.5", "0").replace("4.0,2,0,50.0", "4.0,2,0,0"))
+    assert found.series is not None and "kv_usage" not in found.series
+    assert any(text.startswith("kv_cache_pct is 0 throughout") for text in texts(found, is_wrong=False))
 
 
 def test_a_bench_folder_that_is_cut_is_one_line(tmp_path: Path) -> None:

@@ -122,14 +122,16 @@ def _requests(rows: list[_Row]) -> tuple[dict[str, Numbers], Numbers]:
 
 def _series(file: Source) -> dict[str, Numbers]:
     found = columns(file, TITLES, "a time series of the bench")
-    return {
+    series = {
         "time_s": found["t"],
         "running": found["running"],
         "waiting": found["waiting"],
-        "kv_usage": found["kv_cache_pct"] / 100,
         "prompt_tokens_per_s": found["prompt_throughput"],
         "output_tokens_per_s": found["gen_throughput"],
     }
+    usage = found["kv_cache_pct"] / 100
+    is_recorded = usage.any() or not found["running"].any()
+    return {**series, "kv_usage": usage} if is_recorded else series
 
 
 def _totals(requests: Columns) -> dict[str, float]:
@@ -189,10 +191,9 @@ def _times(requests: Columns) -> Iterator[Finding]:
 def _state(series: Columns | None, facts: Mapping[str, Any]) -> Iterator[Finding]:
     if series is None:
         return
-    if not series["kv_usage"].any() and series["running"].any():
-        yield Finding(
-            text="kv_cache_pct is 0 throughout, though requests run: it was not recorded", is_wrong=True
-        )
+    if "kv_usage" not in series:
+        text = "kv_cache_pct is 0 throughout, though requests run: it was not recorded, and is left out"
+        yield Finding(text=text, is_wrong=False)
     most = facts.get("max_num_seqs")
     if most is not None and series["running"].max() > most:
         yield Finding(
