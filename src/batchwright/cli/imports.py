@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from batchwright.cli.progress import stages
 from batchwright.cli.screen import screen
 from batchwright.imported import Imported, read, report, server_report
 from batchwright.imported import folder as imported_folder
@@ -15,7 +16,9 @@ def import_file(path: Path, run: str | None, output: Path | None, force: bool, a
     """Print what is in the file, and write it as a folder if one is asked for.  Raises InputError."""
     if output is not None:
         check_place(output, force, imported_folder.KIND)
-    found = read(path, run)
+    with stages() as tell:
+        tell(f"reading {path}", 0.0)
+        found = read(path, run)
     if output is not None:
         imported_folder.write(output, found, force)
     if as_json:

@@ -24,6 +24,7 @@ from batchwright.metrics import Numbers
 AT_CAP: Final = 0.9  # of the arrivals, or of the cap in flight on average, from which on the cap decides
 JUST: Final = 0.1  # of the median E2E: a request that is sent so soon after an end was waiting for it
 BEYOND: Final = 1.02  # times the cap, for clocks of two threads
+INSTANT: Final = 1e-6  # seconds, in which an end and what is sent for it may lie: sums of times are rounded
 SIGMAS: Final = 4.0
 SLACK: Final = 0.02  # relative, beside chance, between the rate that was asked for and that sent
 SERVED: Final = 0.9  # of the rate that was sent
@@ -119,7 +120,7 @@ def _at_arrivals(rows: Rows) -> Numbers:
     Those that end at that instant have left.  Those that failed do not say when they ended: not counted.
     """
     sent, ended = _known(rows)
-    found: Numbers = np.arange(1, len(sent) + 1) - np.searchsorted(ended, sent, side="right")
+    found: Numbers = np.arange(1, len(sent) + 1) - np.searchsorted(ended, sent + INSTANT, side="right")
     return found
 
 
