@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchwright.errors import InputError
-from batchwright.imported import Imported, read
+from batchwright.imported import Imported, read, server_report
 from batchwright.imported.log_lines import LONGEST, lines
 
 pytestmark = pytest.mark.pure
@@ -268,6 +268,21 @@ def test_a_clock_that_runs_back_is_told(tmp_path: Path) -> None:
     assert any("runs back by 6 s" in text for text in texts(log(tmp_path, *rows)))
 
 
+def state(second: int, rate: float) -> str:
+    own = f"INFO 11-30 21:{16 + second // 60}:{second % 60:02d} [loggers.py:1] "
+    return own + STATE.replace("630.0", str(rate))
+
+
+def test_steps_that_the_periodic_lines_have_and_the_log_has_not_are_told(tmp_path: Path) -> None:
+    steps = [f"INFO 11-30 21:16:00 [loggers.py:1] {iteration(i, ctx=0, prompt=0, gen=3)}" for i in range(20)]
+    whole = [state(0, 3.0), *steps, state(10, 6.0)]  # 60 tokens by both
+    assert not any("steps are missing" in text for text in texts(log(tmp_path, *whole)))
+    idle = [*whole, state(20, 0.0), state(300, 6.0)]  # lines of an idle server are left out, but not its time
+    assert not any("steps are missing" in text for text in texts(log(tmp_path, *idle)))
+    cut = log(tmp_path, state(0, 3.0), *steps, state(10, 30.0))
+    assert any("tell of 300 output tokens, the steps of 60" in text for text in texts(cut))
+
+
 def test_a_line_that_is_cut_is_counted_and_left_out(tmp_path: Path) -> None:
     found = log(tmp_path, OWN + iteration(0), OWN + iteration(1)[:90], OWN + STATE[:60])
     assert found.totals["num_steps"] == 1 and found.series is None
@@ -357,3 +372,25 @@ def test_steps_timed_inside_the_engine_are_converted_to_our_words(tmp_path: Path
     assert found["prefill_attention"].tolist() == [27 * 27 / 2, 0]  # tokens * (past + tokens / 2)
     assert found["context_tokens"].tolist() == [0, 58]  # without the tokens that the two compute
     assert found["model_s"].tolist() == [0.008, 0.005] and found["waiting"].tolist() == [0, 3]
+
+
+# --- what is printed ------------------------------------------------------------------------
+
+
+def test_memory_and_state_are_told_in_words(tmp_path: Path) -> None:
+    said = list(server_report.lines(log(tmp_path, V0_START)))
+    assert said[:2] == [
+        "memory: 79.2 GiB of the GPU, 8.51 GiB weights, 0.940 GiB activation peak, 2.10 GiB KV cache",
+        "running: 1.00 on average, at most 1",
+    ]
+    assert "preemptions: 1" in said
+
+
+def test_a_percentile_is_printed_between_its_limits() -> None:
+    totals = {"ttft_s.mean": 0.25, "ttft_s.p50.least": 0.0, "ttft_s.p50.most": 0.1}
+    totals |= {"ttft_s.p90.least": 0.5, "ttft_s.p90.most": 2.0, "ttft_s.p99.least": 2.0}
+    made = server_report.table(Imported(file="m", form="metrics", totals=totals))
+    assert made is not None
+    cells = [next(iter(column.cells)) for column in made.columns]
+    assert cells == ["TTFT", "250 ms", "up to 100 ms", "0.500 to 2.00 s", "over 2.00 s"]
+    assert server_report.table(Imported(file="m", form="log")) is None

@@ -58,7 +58,7 @@ def read(source: Source) -> Imported:
         findings=(
             *_restarts(starts, len(steps)),
             *_cut(log),
-            *checks(steps, columns, series, log.start, log.is_fine),
+            *checks(steps, columns, series if starts == 1 else None, log.start, log.is_fine),
         ),
         about=about,
         steps=columns,

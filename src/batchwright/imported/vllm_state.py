@@ -5,7 +5,7 @@
 
 The throughputs are means since the line before, prompts without what was cached; running, waiting and
 usage are those of the last step.  The hit rate is of the last thousand requests.  V0 says Swapped and
-Pending.  From 0.22 on the line has a place for preemptions, but their count is reset before it is written.
+Pending.  Later versions have a place for preemptions, but in 0.32 their count is reset before it is written.
 
 Source: vLLM 0.4 to 0.32, `engine/metrics.py`, `v1/metrics/loggers.py`.
 """
