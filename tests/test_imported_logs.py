@@ -301,6 +301,18 @@ def test_bytes_are_no_log(tmp_path: Path) -> None:
         read(file)
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        "Graph capturing finished, took ... GiB", f"GPU KV cache size: {'9' * 5000} tokens",
+        f"Iteration({'9' * 5000}): 1 context requests", "Running: 1 reqs, GPU KV cache usage: 1.2.3%",
+        "Avg prompt throughput: ... tokens/s, Running: 1 reqs, GPU KV cache usage: ..%",
+    ],
+)  # fmt: skip
+def test_a_line_that_only_looks_like_one_of_the_server_does_no_harm(tmp_path: Path, row: str) -> None:
+    assert log(tmp_path, OWN + iteration(0), OWN + row).totals["num_steps"] == 1
+
+
 @given(st.text(max_size=200), st.integers(0, 400))
 def test_any_text_is_read_or_refused_in_one_line(noise: str, cut: int) -> None:
     from batchwright.imported import vllm_log

@@ -179,6 +179,8 @@ def test_flags_of_the_scheduler_become_those_of_the_policy(flags: str, policy: s
         ("docker run ghcr.io/huggingface/text-generation-inference:3.3.4 --model-id m", "tgi@3"),
         ("trtllm-serve m --enable_chunked_prefill", "tensorrt_llm(enable_chunked_context=true)"),
         ("trtllm-serve serve m", "tensorrt_llm"),
+        ("docker run vllm/vllm-openai@sha256:0123 --model m", "vllm@0.32"),
+        ("docker run nvcr.io/nvidia/tensorrt-llm/release:1.1.0 trtllm-serve m", "tensorrt_llm"),
     ],
 )
 def test_engine_and_version_name_the_policy(command: str, policy: str) -> None:

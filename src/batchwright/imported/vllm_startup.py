@@ -157,7 +157,10 @@ class StartUp:
             match = fact.pattern.search(text)
             if match is None or match[1] in _DEFAULTS:
                 continue
-            value = fact.read(match[1])
+            try:
+                value = fact.read(match[1])
+            except ValueError:  # of text that only looks like such a line
+                continue
             before = self.found.get(fact.key)
             if fact.least and before is not None:
                 value = min(value, before)

@@ -17,6 +17,10 @@ _ASSIGNMENT: Final = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _REDIRECTED: Final = re.compile(r"(?<=\s)(?:\d?>>?|&>)&?[ \t]*[^\s'\";|&]+")
 _ENDS: Final = re.compile(r"[|&;<>()]+")
 _VERSION: Final = re.compile(r"(?:^|[^\d.])v?(\d+\.\d+(?:\.\d+)?)(?![\d])")
+_SECRET: Final = re.compile(
+    r"((?:--?(?:api[-_]key|admin[-_]api[-_]key|hf[-_]token|[\w-]*password|ngrok-authtoken)(?:=|\s+)"
+    r"|\b\w*(?:TOKEN|KEY|SECRET|PASSWORD)=))(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)"
+)
 MODULES: Final = {
     "vllm.entrypoints.openai.api_server": "vllm",
     "vllm.entrypoints.api_server": "vllm",
@@ -51,12 +55,17 @@ class Words:
     environment: dict[str, str]
 
 
+def without_secrets(text: str) -> str:
+    """The command with *** for keys, tokens and passwords."""
+    return _SECRET.sub(r"\1***", text)
+
+
 def words_of(text: str) -> Words:
     """Raises InputError if no server is started in the text, or it is no shell line."""
     words = _split(text)
     environment: dict[str, str] = {}
     for place, word in enumerate(words):
-        assigned = _ASSIGNMENT.fullmatch(word)
+        assigned = _ASSIGNMENT.fullmatch(word.removeprefix("--env="))
         if assigned is not None:
             environment[assigned[1]] = assigned[2]
         found = _program(words, place) or _image(words, place)
@@ -107,7 +116,7 @@ def _image(words: list[str], place: int) -> tuple[str, str | None, int] | None:
     """The same, if it is the image of a container."""
     if not any(word.rsplit("/", 1)[-1] in _CONTAINERS for word in words[:place]):
         return None
-    name, _, tag = words[place].rsplit("/", 1)[-1].partition(":")
+    name, _, tag = words[place].rsplit("/", 1)[-1].partition("@")[0].partition(":")
     if "/" not in words[place] and not tag:
         return None
     if name in ("release", "server") and "tensorrt-llm" in words[place]:
