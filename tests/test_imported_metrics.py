@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchwright.errors import InputError
-from batchwright.imported import Imported, read
+from batchwright.imported import Imported, prometheus, read
 from batchwright.imported.histogram import Histogram
+from batchwright.imported.source import Source
 
 prometheus_client = pytest.importorskip("prometheus_client")
 pytestmark = pytest.mark.pure
@@ -342,6 +343,29 @@ def test_a_line_that_is_no_metric_is_named(tmp_path: Path) -> None:
     rows.insert(5, "Traceback (most recent call last):")
     with pytest.raises(InputError, match=r"row 6: 'Traceback .* is no line of Prometheus text"):
         metrics(tmp_path, "\n".join(rows) + "\n")
+
+
+TEXT = Source.open(REAL, None).text
+ONE = TEXT[: TEXT.index("\n1796", 20)]  # the first scrape
+
+
+@given(st.integers(0, len(ONE)), st.text(max_size=20))
+def test_text_that_is_cut_is_read_or_refused_in_one_line(end: int, noise: str) -> None:
+    source = Source(path=Path("metrics"), text=f"{ONE[:end]}{noise}", is_folder=False, run=None)
+    try:
+        prometheus.read(source)
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_histogram_that_is_cut_is_wrong(tmp_path: Path) -> None:
+    server = Server()
+    server.serve(3)
+    rows = [
+        row for row in server.text().splitlines() if 'latency_seconds_bucket{engine="0",le="+Inf"' not in row
+    ]
+    found = metrics(tmp_path, "\n".join(rows) + "\n")
+    assert sum(text.startswith("the buckets of") for text in texts(found, is_wrong=True)) == 2
 
 
 def test_metrics_of_two_engines_are_refused(tmp_path: Path) -> None:
