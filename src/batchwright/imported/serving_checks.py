@@ -24,7 +24,7 @@ NEAR: Final = 0.01  # relative, between tokens and tokens
 def checks(
     requests: Columns, apart: Numbers, series: Columns | None, facts: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """All that is odd or wrong.  `apart`: how much later than the quickest each reached the engine, seconds."""
+    """All that is odd or wrong.  `apart`: seconds that each took longer than the quickest to the engine."""
     yield from _clocks(apart)
     yield from _times(requests)
     if series is not None:

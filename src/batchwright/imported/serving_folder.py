@@ -102,7 +102,8 @@ def _requests(rows: list[_Row]) -> tuple[dict[str, Numbers], Numbers]:
     output = np.array([row.output_toks for row in rows])
     is_completed = ~np.isnan(last)
     lag = queued - arrival
-    offset = float(np.nanmin(lag)) if is_completed.any() else 0.0  # of the two clocks
+    offset = float(np.min(lag[~np.isnan(lag)], initial=np.inf))  # of the two clocks
+    offset = offset if np.isfinite(offset) else 0.0
     origin = arrival[0] + offset
     found = {
         "arrival_s": arrival - arrival[0],
@@ -141,7 +142,7 @@ def _totals(requests: Columns) -> dict[str, float]:
         return totals
     duration = float(requests["finished_s"][done].max() - np.nanmin(requests["queued_s"]))
     output = float(requests["output_tokens"][done].sum())
-    if duration <= 0:
+    if not duration > 0:
         return totals
     rates = {"requests_per_s": totals["num_completed"] / duration, "output_tokens_per_s": output / duration}
     return {**totals, "duration_s": duration, "output_tokens": output, **rates}
