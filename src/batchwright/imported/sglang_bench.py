@@ -15,6 +15,7 @@ Source: SGLang 0.5.23, `sglang/benchmark/serving.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from batchwright.imported.choose import chosen
@@ -32,6 +33,7 @@ CONVENTIONS: Final = (
     "ITL: between chunks with text, split evenly over the tokens of a chunk by backend sglang, in seconds",
     "E2E: to the end of the stream, statistics alone, in milliseconds: ours is TTFT + sum of ITL",
 )
+STREAM_END: Final = 2e-3  # seconds from the last token to the end of a stream, on average at most
 _METRICS: Final = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_s": "itl", "e2e_s": "e2e_latency"}
 _TOTALS: Final = {
     "duration": "duration_s",
@@ -62,7 +64,7 @@ def read(source: Source) -> Imported:
             conventions=CONVENTIONS,
             about=about_of(item),
             rows=rows_of(result),
-            claims=claims_of(item, _TOTALS, _METRICS),
+            claims=replace(claims_of(item, _TOTALS, _METRICS), stream_end=STREAM_END),
             asked=asked_of(result),
         )
     )
