@@ -144,10 +144,14 @@ def _differences(seen: Seen) -> Iterator[tuple[str, str]]:
         values = _values(seen, metric)
         for name, claimed in given.items():
             own = statistic(values, name)
-            near = NEAR * own + TINY
-            if claimed < own - near or claimed > own + near + _stream_end(seen, metric):
+            if not np.isnan(own) and _is_off(seen, metric, claimed, own):
                 yield metric, _told(seen, metric, name, claimed, own)
                 break
+
+
+def _is_off(seen: Seen, metric: str, claimed: float, own: float) -> bool:
+    near = NEAR * own + TINY
+    return not own - near <= claimed <= own + near + _stream_end(seen, metric)
 
 
 def _stream_end(seen: Seen, metric: str) -> float:
