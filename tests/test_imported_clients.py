@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -472,6 +473,53 @@ def test_an_answer_in_one_piece_has_no_ttft(tmp_path: Path) -> None:
     found = read(write(tmp_path / "file", "vllm", content))
     assert spreads(found).keys() == {"e2e_s"}
     assert any("in one piece" in text for text in notes(found))
+
+
+def test_gaps_that_sglang_split_evenly_are_told(tmp_path: Path) -> None:
+    """Chunks of two tokens, each gap written twice, half as long: all sums still hold."""
+    own = client()
+    content = WRITERS["sglang"](own)
+    content["itls"] = [[each / 2 for gap in gaps for each in (gap, gap)] for gaps in content["itls"]]
+    content["output_lens"] = [1 + len(gaps) for gaps in content["itls"]]
+    for key in [key for key in content if "tpot" in key or "itl" in key or "output_t" in key]:
+        if key != "itls":
+            content.pop(key)
+    content["total_output_tokens_retokenized"] = 0
+    found = read(write(tmp_path / "file", "sglang", content))
+    gaps = [(before, gap) for one in content["itls"] for before, gap in pairwise(one)]
+    part = sum(before == gap for before, gap in gaps) / sum(map(len, content["itls"]))
+    assert part > 0.5  # and a few by chance
+    assert any(text.startswith(f"{part:.1%} of the gaps are exactly the one before") for text in notes(found))
+
+
+def test_records_of_a_warm_up_are_left_out_and_counted(tmp_path: Path) -> None:
+    content = WRITERS["aiperf"](client())
+    for record in content[:7]:
+        record["metadata"]["benchmark_phase"] = "warmup"
+    found = read(write(tmp_path / "file", "aiperf", content))
+    assert len(column(found, "ttft_s")) == COUNT - 7 and column(found, "arrival_s")[0] == 0.0
+    assert notes(found)[0].startswith("7 records of the warm-up are left out")
+    all_of_it = [
+        {**record, "metadata": {**record["metadata"], "benchmark_phase": "warmup"}} for record in content
+    ]
+    with pytest.raises(InputError, match="has 60 records, all of the warm-up"):
+        read(write(tmp_path / "file", "aiperf", all_of_it))
+
+
+def test_stages_of_inference_perf_are_taken_as_one_run_and_said(tmp_path: Path) -> None:
+    write(tmp_path / "file", "inference_perf", WRITERS["inference_perf"](client()))
+    stages = "load: {type: constant, stages: [{rate: 1, duration: 5}, {rate: 2, duration: 5}]}"
+    (tmp_path / "config.yaml").write_text(stages)
+    found = read(tmp_path / "file")
+    assert wrong(found) == [] and any("which of the 2 stages" in text for text in notes(found))
+
+
+def test_a_prompt_that_was_cached_is_a_column(tmp_path: Path) -> None:
+    content = WRITERS["guidellm"](client())
+    for i, request in enumerate(content["benchmarks"][0]["requests"]["successful"]):
+        request["cached_tokens"] = 16 * (i % 3)
+    found = read(write(tmp_path / "file", "guidellm", content))
+    assert column(found, "cached_tokens").tolist() == [16 * (i % 3) for i in range(COUNT)]
 
 
 # --- files as the tools wrote them -------------------------------------------------------

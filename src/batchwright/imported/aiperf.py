@@ -25,7 +25,7 @@ from msgspec import Struct
 from batchwright.errors import InputError, nearest
 from batchwright.imported.arrays import floats, known, wholes
 from batchwright.imported.client import imported
-from batchwright.imported.result import Imported
+from batchwright.imported.result import Finding, Imported
 from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
 from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type, beside
@@ -119,13 +119,19 @@ def read(source: Source) -> Imported:
             file=source.name,
             form=f"AIPerf {summary.get('aiperf_version', '')}, JSONL records".replace(" ,", ","),
             conventions=CONVENTIONS,
-            about=_about(summary, len(records) - len(kept)),
+            about=_about(summary),
             rows=rows,
             claims=_claims(summary),
             columns=(Column("inter_token_latency", "(E2E - TTFT) / (N - 1)", given, rows.tpot),),
             asked=_asked(summary),
+            findings=_warm_up(len(records) - len(kept)),
         )
     )
+
+
+def _warm_up(count: int) -> tuple[Finding, ...]:
+    text = f"{count:,} records of the warm-up are left out; the server had their load, too"
+    return (Finding(text=text, is_wrong=False),) if count else ()
 
 
 def _rows(records: list[_Record]) -> Rows:
@@ -184,7 +190,7 @@ def _asked(summary: dict[str, Any]) -> Asked:
     )
 
 
-def _about(summary: dict[str, Any], num_warm_up: int) -> dict[str, str | int | float | bool]:
+def _about(summary: dict[str, Any]) -> dict[str, str | int | float | bool]:
     config, asked = summary.get("input_config", {}), _asked(summary)
     models = [each.get("name") for each in config.get("models", {}).get("items", [])]
     found: dict[str, Any] = {
@@ -192,6 +198,5 @@ def _about(summary: dict[str, Any], num_warm_up: int) -> dict[str, str | int | f
         "request_rate": None if asked.rate == inf else asked.rate,
         "max_concurrency": None if asked.cap == inf else int(asked.cap),
         "aiperf_version": summary.get("aiperf_version"),
-        "num_warm_up_requests": num_warm_up or None,
     }
     return {name: value for name, value in found.items() if value is not None}

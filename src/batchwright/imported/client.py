@@ -39,7 +39,7 @@ def imported(seen: Seen) -> Imported:
     """
     if not len(seen.rows):
         raise InputError(f"{seen.file}: holds no request; measure some")
-    findings: list[Finding] = []
+    findings = list(seen.findings)
     for check in CHECKS:
         seen, found = check(seen)
         findings += found

@@ -24,7 +24,7 @@ from msgspec import Struct
 from batchwright.errors import InputError
 from batchwright.imported.arrays import floats, wholes
 from batchwright.imported.client import imported
-from batchwright.imported.result import Imported
+from batchwright.imported.result import Finding, Imported
 from batchwright.imported.seen import Asked, Column, Rows, Seen
 from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type
@@ -122,8 +122,14 @@ def read(source: Source) -> Imported:
             rows=rows,
             columns=_columns(entries, rows),
             asked=_asked(load),
+            findings=_of_stages(len(_stages(load))),
         )
     )
+
+
+def _of_stages(count: int) -> tuple[Finding, ...]:
+    text = f"requests do not say which of the {count} stages of the load they are of: taken as one run"
+    return (Finding(text=text, is_wrong=False),) if count > 1 else ()
 
 
 def _rows(entries: list[_Entry]) -> Rows:

@@ -13,6 +13,7 @@ from math import inf
 
 import numpy as np
 
+from batchwright.imported.result import Finding
 from batchwright.metrics import Numbers
 
 Gaps = tuple[Numbers, ...]
@@ -151,7 +152,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """One run of a client tool."""
+    """One run of a client tool.  `findings`: what its reader has to say, beside the checks of all."""
 
     file: str
     form: str
@@ -161,3 +162,4 @@ class Seen:
     claims: Claims = field(default_factory=Claims)
     columns: tuple[Column, ...] = ()
     asked: Asked = field(default_factory=Asked)
+    findings: tuple[Finding, ...] = ()
