@@ -248,6 +248,16 @@ def _inference_perf(client: Client, i: int) -> dict[str, Any]:
     }
 
 
+def inference_perf_before(client: Client) -> Any:
+    """As inference-perf before 0.5: counts and times in `info` itself, and nothing computed."""
+    entries = inference_perf(client)
+    for entry in entries:
+        response = entry["info"].pop("response_metrics")
+        entry["info"] |= {key: response[key] for key in ("output_tokens", "output_token_times")}
+        del entry["computed_metrics"], entry["error"]
+    return entries
+
+
 WRITERS: dict[str, Callable[[Client], Any]] = {
     "vllm": vllm,
     "vllm_before": vllm_before,
@@ -256,6 +266,7 @@ WRITERS: dict[str, Callable[[Client], Any]] = {
     "guidellm_before": guidellm_before,
     "aiperf": aiperf,
     "inference_perf": inference_perf,
+    "inference_perf_before": inference_perf_before,
 }
 
 

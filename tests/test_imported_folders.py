@@ -90,7 +90,6 @@ def test_how_late_requests_reach_the_engine_is_told(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"num_requests": 4}, "meta.json tells of 4 requests, requests.jsonl has 3"),
-        ({"series": SERIES.replace("12.5", "0").replace("50.0\n", "0\n")}, "kv_cache_pct is 0 throughout"),
         ({"series": SERIES.replace(",4,2,", ",5,2,")}, "5 requests run at once, over max_num_seqs 4"),
         (
             {"rows": [{**ROWS[0], "first_token_ts": 50.8}, *ROWS[1:]]},
@@ -100,6 +99,31 @@ def test_how_late_requests_reach_the_engine_is_told(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_a_bench_folder_contradicts_is_wrong(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     assert any(text.startswith(said) for text in texts(bench(tmp_path / "run", **change), is_wrong=True))
+
+
+def steady(folder: Path, seconds: int = 200, waiting: int = 1, rate: float = 20.0) -> Imported:
+    """Two requests are always in the engine: one runs for 2 s and yields 40 tokens, one waits."""
+    rows = [
+        {"input_toks": 10, "output_toks": 40, "arrival_time": 2.0 * i, "queued_ts": 2.0 * i,
+         "scheduled_ts": 2.0 * i + 2, "first_token_ts": 2.0 * i + 2.5, "last_token_ts": 2.0 * i + 4}
+        for i in range(seconds // 2)
+    ]  # fmt: skip
+    series = "".join(f"{t + 1.0},5.0,{rate},1,{waiting},10.0\n" for t in range(seconds))
+    return bench(folder, rows, f"{TITLES}\n{series}", num_requests=len(rows))
+
+
+def test_littles_law_and_tokens_hold_between_requests_and_samples(tmp_path: Path) -> None:
+    assert texts(steady(tmp_path / "run"), is_wrong=True) == []
+    (wrong,) = texts(steady(tmp_path / "run", waiting=2), is_wrong=True)
+    assert wrong.startswith("Little's law: 3 requests are in the engine on average over the samples, but")
+    (wrong,) = texts(steady(tmp_path / "run", rate=10.0), is_wrong=True)
+    assert wrong == "the samples tell of 2000 output tokens, the requests have 4000"
+
+
+def test_kv_usage_that_was_not_recorded_is_left_out(tmp_path: Path) -> None:
+    found = bench(tmp_path / "run", series=SERIES.replace("12.5", "0").replace("4.0,2,0,50.0", "4.0,2,0,0"))
+    assert found.series is not None and "kv_usage" not in found.series
+    assert any(text.startswith("kv_cache_pct is 0 throughout") for text in texts(found, is_wrong=False))
 
 
 def test_a_bench_folder_that_is_cut_is_one_line(tmp_path: Path) -> None:

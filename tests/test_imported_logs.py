@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchwright.errors import InputError
-from batchwright.imported import Imported, read
+from batchwright.imported import Imported, read, server_report
 from batchwright.imported.log_lines import LONGEST, lines
 
 pytestmark = pytest.mark.pure
@@ -160,7 +160,7 @@ def test_engines_that_write_into_one_log_are_told_apart(order: list[tuple[int, i
 
     order = sorted(order, key=lambda pair: pair[1])  # each engine's own steps come in order
     rows = [f"(EngineCore_DP{engine} pid=7) {OWN}{iteration(number)[12:]}" for engine, number in order]
-    told = lines("log", "\n".join(rows), ("Iteration",))
+    told = lines("\n".join(rows), ("Iteration",))
     steps = [step for line in told if (step := parsed(line)) is not None]
     kept, starts = last_start(steps)
     found = columns(kept)
@@ -188,6 +188,14 @@ def test_the_first_engine_tells_its_memory_in_other_words(tmp_path: Path) -> Non
     assert found.totals["preemptions"] == 1
     assert found.series is not None and found.series["waiting"].tolist() == [3]
     assert found.series["kv_usage"].tolist() == [0.125]
+
+
+def test_blocks_that_are_set_while_graphs_are_profiled_are_none_of_the_server(tmp_path: Path) -> None:
+    override = OWN + "Overriding num_gpu_blocks={} with num_gpu_blocks_override={}"
+    worker, engine = "(Worker_TP0 pid=301) " + override.format(0, 4), override.format(8192, 14)
+    tokens = f"{OWN}GPU KV cache size: 75,776 tokens"
+    assert log(tmp_path, worker, tokens).about["num_gpu_blocks"] == 75_776 // 16
+    assert log(tmp_path, worker, engine, tokens).about["num_gpu_blocks"] == 14
 
 
 def test_blocks_follow_from_tokens_and_the_block_size_that_is_assumed_is_said(tmp_path: Path) -> None:
@@ -260,15 +268,30 @@ def test_a_clock_that_runs_back_is_told(tmp_path: Path) -> None:
     assert any("runs back by 6 s" in text for text in texts(log(tmp_path, *rows)))
 
 
+def state(second: int, rate: float) -> str:
+    own = f"INFO 11-30 21:{16 + second // 60}:{second % 60:02d} [loggers.py:1] "
+    return own + STATE.replace("630.0", str(rate))
+
+
+def test_steps_that_the_periodic_lines_have_and_the_log_has_not_are_told(tmp_path: Path) -> None:
+    steps = [f"INFO 11-30 21:16:00 [loggers.py:1] {iteration(i, ctx=0, prompt=0, gen=3)}" for i in range(20)]
+    whole = [state(0, 3.0), *steps, state(10, 6.0)]  # 60 tokens by both
+    assert not any("steps are missing" in text for text in texts(log(tmp_path, *whole)))
+    idle = [*whole, state(20, 0.0), state(300, 6.0)]  # lines of an idle server are left out, but not its time
+    assert not any("steps are missing" in text for text in texts(log(tmp_path, *idle)))
+    cut = log(tmp_path, state(0, 3.0), *steps, state(10, 30.0))
+    assert any("tell of 300 output tokens, the steps of 60" in text for text in texts(cut))
+
+
 def test_a_line_that_is_cut_is_counted_and_left_out(tmp_path: Path) -> None:
     found = log(tmp_path, OWN + iteration(0), OWN + iteration(1)[:90], OWN + STATE[:60])
     assert found.totals["num_steps"] == 1 and found.series is None
     assert any(text.startswith("2 lines are cut") for text in texts(found))
 
 
-def test_a_line_that_is_too_long_is_no_log(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"line 2 has {LONGEST + 1} characters"):
-        log(tmp_path, OWN + iteration(0), "x" * (LONGEST + 1))
+def test_the_prompt_of_a_request_in_the_log_is_passed_over(tmp_path: Path) -> None:
+    prompt = f"{OWN}Received request: Iteration(7): {'1, ' * LONGEST}"
+    assert log(tmp_path, OWN + iteration(0), prompt, OWN + iteration(1)).findings == ()
 
 
 def test_bytes_are_no_log(tmp_path: Path) -> None:
@@ -276,6 +299,18 @@ def test_bytes_are_no_log(tmp_path: Path) -> None:
     file.write_bytes(b"Iteration(0): \x00\xff" * 100)
     with pytest.raises(InputError, match=r"core: .*no UTF-8 text"):
         read(file)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "Graph capturing finished, took ... GiB", f"GPU KV cache size: {'9' * 5000} tokens",
+        f"Iteration({'9' * 5000}): 1 context requests", "Running: 1 reqs, GPU KV cache usage: 1.2.3%",
+        "Avg prompt throughput: ... tokens/s, Running: 1 reqs, GPU KV cache usage: ..%",
+    ],
+)  # fmt: skip
+def test_a_line_that_only_looks_like_one_of_the_server_does_no_harm(tmp_path: Path, row: str) -> None:
+    assert log(tmp_path, OWN + iteration(0), OWN + row).totals["num_steps"] == 1
 
 
 @given(st.text(max_size=200), st.integers(0, 400))
@@ -349,3 +384,25 @@ def test_steps_timed_inside_the_engine_are_converted_to_our_words(tmp_path: Path
     assert found["prefill_attention"].tolist() == [27 * 27 / 2, 0]  # tokens * (past + tokens / 2)
     assert found["context_tokens"].tolist() == [0, 58]  # without the tokens that the two compute
     assert found["model_s"].tolist() == [0.008, 0.005] and found["waiting"].tolist() == [0, 3]
+
+
+# --- what is printed ------------------------------------------------------------------------
+
+
+def test_memory_and_state_are_told_in_words(tmp_path: Path) -> None:
+    said = list(server_report.lines(log(tmp_path, V0_START)))
+    assert said[:2] == [
+        "memory: 79.2 GiB of the GPU, 8.51 GiB weights, 0.940 GiB activation peak, 2.10 GiB KV cache",
+        "running: 1.00 on average, at most 1",
+    ]
+    assert "preemptions: 1" in said
+
+
+def test_a_percentile_is_printed_between_its_limits() -> None:
+    totals = {"ttft_s.mean": 0.25, "ttft_s.p50.least": 0.0, "ttft_s.p50.most": 0.1}
+    totals |= {"ttft_s.p90.least": 0.5, "ttft_s.p90.most": 2.0, "ttft_s.p99.least": 2.0}
+    made = server_report.table(Imported(file="m", form="metrics", totals=totals))
+    assert made is not None
+    cells = [next(iter(column.cells)) for column in made.columns]
+    assert cells == ["TTFT", "250 ms", "up to 100 ms", "0.500 to 2.00 s", "over 2.00 s"]
+    assert server_report.table(Imported(file="m", form="log")) is None

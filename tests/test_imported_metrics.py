@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchwright.errors import InputError
-from batchwright.imported import Imported, read
+from batchwright.imported import Imported, prometheus, read
 from batchwright.imported.histogram import Histogram
+from batchwright.imported.source import Source
 
 prometheus_client = pytest.importorskip("prometheus_client")
 pytestmark = pytest.mark.pure
@@ -197,6 +198,28 @@ def test_sglang_has_other_names_for_the_same(tmp_path: Path) -> None:
     assert once.totals["ttft_s.mean"] == 0.5 and once.totals["e2e_s.mean"] == 2.5
 
 
+def test_ranks_that_share_the_work_are_counted_once_and_priorities_together(tmp_path: Path) -> None:
+    rows = [
+        f'sglang:{name}{{dp_rank="{dp}",tp_rank="{tp}",pp_rank="0",priority="{priority}"}} {value}'
+        for name, value in (("num_running_reqs", 5), ("num_requests_total", 7))
+        for dp, tp in ((0, 0), (0, 1), (1, 2), (1, 3))
+        for priority in ("", "0", "1")
+    ]
+    text = "\n".join(rows) + "\n"
+    found = metrics(tmp_path, text, text)
+    assert found.series is not None and found.series["running"].tolist() == [10, 10]
+    assert metrics(tmp_path, text).totals["num_completed"] == 14
+
+
+def test_requests_that_were_aborted_are_no_completed_ones(tmp_path: Path) -> None:
+    rows = [
+        f'vllm:request_success_total{{finished_reason="{reason}"}} {count}'
+        for reason, count in (("stop", 5), ("length", 2), ("abort", 3), ("error", 1))
+    ]
+    totals = metrics(tmp_path, "\n".join(rows) + "\n").totals
+    assert (totals["num_completed"], totals["num_failed"]) == (7, 4)
+
+
 # --- identities -----------------------------------------------------------------------------
 
 
@@ -320,6 +343,29 @@ def test_a_line_that_is_no_metric_is_named(tmp_path: Path) -> None:
     rows.insert(5, "Traceback (most recent call last):")
     with pytest.raises(InputError, match=r"row 6: 'Traceback .* is no line of Prometheus text"):
         metrics(tmp_path, "\n".join(rows) + "\n")
+
+
+TEXT = Source.open(REAL, None).text
+ONE = TEXT[: TEXT.index("\n1796", 20)]  # the first scrape
+
+
+@given(st.integers(0, len(ONE)), st.text(max_size=20))
+def test_text_that_is_cut_is_read_or_refused_in_one_line(end: int, noise: str) -> None:
+    source = Source(path=Path("metrics"), text=f"{ONE[:end]}{noise}", is_folder=False, run=None)
+    try:
+        prometheus.read(source)
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_histogram_that_is_cut_is_wrong(tmp_path: Path) -> None:
+    server = Server()
+    server.serve(3)
+    rows = [
+        row for row in server.text().splitlines() if 'latency_seconds_bucket{engine="0",le="+Inf"' not in row
+    ]
+    found = metrics(tmp_path, "\n".join(rows) + "\n")
+    assert sum(text.startswith("the buckets of") for text in texts(found, is_wrong=True)) == 2
 
 
 def test_metrics_of_two_engines_are_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from batchwright.cli.app import run
 from batchwright.errors import BatchwrightError, InputError
 from batchwright.scenario import Scenario
 from batchwright.scenario.build import prepare
+from batchwright.scenario.like import command_of
 from batchwright.scenario.text import as_yaml, read
 
 pytestmark = pytest.mark.pure
@@ -74,6 +75,18 @@ def test_defaults_that_go_by_the_gpu_are_those_of_the_one_that_is_given() -> Non
     found = scenario("sglang serve --model llama-3.2-1b", gpu="T4")
     (policy,) = prepare(found).policies.values()
     assert policy.chunked_prefill_size == 2048
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["HF_TOKEN=s3cret {}", "docker run -e 'X_API_KEY=s3cret' vllm/vllm-openai --model llama-3.1-8b",
+     "{} --api-key s3cret", "{} --api-key='s3cret more'", "{} --hf_token \"s3cret\" --port 1"],
+)  # fmt: skip
+def test_secrets_of_the_command_are_not_kept(secret: str) -> None:
+    found = scenario(secret.format("vllm serve llama-3.1-8b"))
+    command = command_of(found)
+    assert command is not None and command.keys["model"] == "llama-3.1-8b"
+    assert "s3cret" not in as_yaml(found) + json.dumps(command.to_json())
 
 
 def test_a_cost_takes_the_place_of_its_gpu_and_model() -> None:

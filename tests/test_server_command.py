@@ -44,6 +44,13 @@ def how(text: str) -> dict[str, str]:
         "python3 -m vllm.entrypoints.openai.api_server --model llama-3.1-8b --max-num-seqs 64 -tp 2",
         "docker run --gpus all -v ~/.cache:/root/.cache -p 8000:8000 --ipc=host vllm/vllm-openai:latest "
         "--model llama-3.1-8b --max-num-seqs 64 -tp 2",
+        "docker run vllm/vllm-openai:nightly llama-3.1-8b --max-num-seqs 64 -tp 2",
+        "docker run --entrypoint vllm vllm/vllm-openai serve llama-3.1-8b --max-num-seqs 64 -tp 2",
+        "docker run --entrypoint python3 vllm/vllm-openai -m vllm.entrypoints.openai.api_server "
+        "--model llama-3.1-8b --max-num-seqs 64 -tp 2",
+        "docker run vllm/vllm-openai bash -c 'cd /x && vllm serve llama-3.1-8b --max-num-seqs 64 -tp 2'",
+        "ssh host 'vllm serve llama-3.1-8b --max-num-seqs 64 -tp 2'",
+        "uv run --with vllm vllm serve llama-3.1-8b --max-num-seqs 64 -tp 2",
         "sudo docker run --rm --name vllm -e HF_TOKEN=x docker.io/vllm/vllm-openai vllm serve llama-3.1-8b "
         "--max-num-seqs 64 -tp 2 && echo done",
     ],
@@ -172,6 +179,8 @@ def test_flags_of_the_scheduler_become_those_of_the_policy(flags: str, policy: s
         ("docker run ghcr.io/huggingface/text-generation-inference:3.3.4 --model-id m", "tgi@3"),
         ("trtllm-serve m --enable_chunked_prefill", "tensorrt_llm(enable_chunked_context=true)"),
         ("trtllm-serve serve m", "tensorrt_llm"),
+        ("docker run vllm/vllm-openai@sha256:0123 --model m", "vllm@0.32"),
+        ("docker run nvcr.io/nvidia/tensorrt-llm/release:1.1.0 trtllm-serve m", "tensorrt_llm"),
     ],
 )
 def test_engine_and_version_name_the_policy(command: str, policy: str) -> None:

@@ -22,10 +22,10 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
-from batchwright.errors import InputError
+from batchwright.errors import InputError, nearest
 from batchwright.imported.arrays import floats, known, wholes
 from batchwright.imported.client import imported
-from batchwright.imported.result import Imported
+from batchwright.imported.result import Finding, Imported
 from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
 from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type, beside
@@ -55,11 +55,6 @@ _TOTALS: Final = {
 }
 
 
-class _Value(Struct):
-    value: float | list[float]
-    unit: str = ""
-
-
 class _Metadata(Struct):
     request_start_ns: int
     request_end_ns: int | None = None
@@ -69,26 +64,34 @@ class _Metadata(Struct):
 
 
 class _Record(Struct):
+    """`metrics`: name to an object of `value` and `unit`."""
+
     metadata: _Metadata
-    metrics: dict[str, _Value] = {}
+    metrics: dict[str, Any] = {}
     error: Any = None
 
     def seconds(self, name: str) -> float | None:
-        """None where the record has none, or several."""
-        found = self.metrics.get(name)
-        if found is None or isinstance(found.value, list):
-            return None
-        return found.value * UNITS.get(found.unit, np.nan)
+        """None where the record has none."""
+        found = self._values(name)
+        return found[0] if len(found) == 1 else None
 
     def tokens(self, name: str) -> int | None:
-        found = self.metrics.get(name)
-        return None if found is None or isinstance(found.value, list) else int(found.value)
+        """None where the record has none."""
+        found = number(self.metrics.get(name) or {}, "value")
+        return int(found) if found == found else None
 
     @property
     def gaps(self) -> Numbers:
-        found = self.metrics.get("inter_chunk_latency")
-        values = found.value if found is not None and isinstance(found.value, list) else []
-        return np.array(values, np.float64) * (1.0 if found is None else UNITS.get(found.unit, np.nan))
+        return np.array(self._values("inter_chunk_latency"), np.float64)
+
+    def _values(self, name: str) -> list[float]:
+        """Seconds.  Raises InputError on a unit that is none of time."""
+        found = self.metrics.get(name) or {}
+        value, unit = found.get("value"), str(found.get("unit"))
+        if value is not None and unit not in UNITS:
+            raise InputError(f"{name} is in {unit!r}{nearest(unit, UNITS)}")
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        return [each * UNITS[unit] for each in values]
 
 
 def matches(source: Source) -> bool:
@@ -107,19 +110,28 @@ def read(source: Source) -> Imported:
     if not kept:
         raise InputError(f"{source.name}: has {len(records)} records, all of the warm-up; measure longer")
     summary = beside(source, f"{source.path.name.split('.')[0]}_aiperf.json")
-    rows = _rows(kept)
+    try:
+        rows, given = _rows(kept), floats(each.seconds("inter_token_latency") for each in kept)
+    except InputError as error:
+        raise InputError(f"{source.name}: {error}") from None
     return imported(
         Seen(
             file=source.name,
             form=f"AIPerf {summary.get('aiperf_version', '')}, JSONL records".replace(" ,", ","),
             conventions=CONVENTIONS,
-            about=_about(summary, len(records) - len(kept)),
+            about=_about(summary),
             rows=rows,
             claims=_claims(summary),
-            columns=_columns(kept, rows),
+            columns=(Column("inter_token_latency", "(E2E - TTFT) / (N - 1)", given, rows.tpot),),
             asked=_asked(summary),
+            findings=_warm_up(len(records) - len(kept)),
         )
     )
+
+
+def _warm_up(count: int) -> tuple[Finding, ...]:
+    text = f"{count:,} records of the warm-up are left out; the server had their load, too"
+    return (Finding(text=text, is_wrong=False),) if count else ()
 
 
 def _rows(records: list[_Record]) -> Rows:
@@ -141,11 +153,6 @@ def _rows(records: list[_Record]) -> Rows:
 
 def _is_completed(record: _Record) -> bool:
     return record.error is None and not record.metadata.was_cancelled
-
-
-def _columns(records: list[_Record], rows: Rows) -> tuple[Column, ...]:
-    given = floats(each.seconds("inter_token_latency") for each in records)
-    return (Column("inter_token_latency", "(E2E - TTFT) / (N - 1)", given, rows.tpot),)
 
 
 def _claims(summary: dict[str, Any]) -> Claims:
@@ -183,7 +190,7 @@ def _asked(summary: dict[str, Any]) -> Asked:
     )
 
 
-def _about(summary: dict[str, Any], num_warm_up: int) -> dict[str, str | int | float | bool]:
+def _about(summary: dict[str, Any]) -> dict[str, str | int | float | bool]:
     config, asked = summary.get("input_config", {}), _asked(summary)
     models = [each.get("name") for each in config.get("models", {}).get("items", [])]
     found: dict[str, Any] = {
@@ -191,6 +198,5 @@ def _about(summary: dict[str, Any], num_warm_up: int) -> dict[str, str | int | f
         "request_rate": None if asked.rate == inf else asked.rate,
         "max_concurrency": None if asked.cap == inf else int(asked.cap),
         "aiperf_version": summary.get("aiperf_version"),
-        "num_warm_up_requests": num_warm_up or None,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -21,12 +21,14 @@ from batchwright.imported.result import Finding
 from batchwright.imported.seen import Rows, Seen
 from batchwright.metrics import Numbers
 
+REACHED: Final = 0.5  # of the cap, in flight on average, where there was no rate
 AT_CAP: Final = 0.9  # of the arrivals, or of the cap in flight on average, from which on the cap decides
 JUST: Final = 0.1  # of the median E2E: a request that is sent so soon after an end was waiting for it
 BEYOND: Final = 1.02  # times the cap, for clocks of two threads
 INSTANT: Final = 1e-6  # seconds, in which an end and what is sent for it may lie: sums of times are rounded
 SIGMAS: Final = 4.0
 SLACK: Final = 0.02  # relative, beside chance, between the rate that was asked for and that sent
+QUEUED: Final = 0.01  # of E2E, that a request waits in the client on average
 SERVED: Final = 0.9  # of the rate that was sent
 GREW: Final = 2.0  # times, from the first quarter of the requests to the last; together a queue that grew
 _NAME: Final = {True: "TTFT", False: "E2E"}
@@ -35,7 +37,7 @@ _NAME: Final = {True: "TTFT", False: "E2E"}
 def load(seen: Seen) -> Checked:
     """All of it; one finding for each."""
     rows = seen.rows
-    if not rows.is_used.any() or np.isnan(rows.e2e[rows.is_used]).all():
+    if not rows.has_e2e:
         return seen, []
     if rows.sent is None:
         return seen, [*_untimed(seen)]
@@ -49,42 +51,43 @@ def _untimed(seen: Seen) -> list[Finding]:
     duration, cap = seen.claims.totals.get("duration_s", 0.0), seen.asked.cap
     if duration <= 0 or not isfinite(cap):
         return found
-    mean = float(np.nansum(seen.rows.e2e[seen.rows.is_used])) / duration
+    mean = seen.rows.total_e2e / duration
     little = f"Little's law: rate x mean E2E is {amount(mean)} requests in flight"
     if mean > cap * BEYOND:
         return [*found, Finding(text=f"{little}, over the client's cap of {cap:g}", is_wrong=True)]
-    if mean >= AT_CAP * cap or _has_only_a_cap(seen):
+    if mean >= AT_CAP * cap or _has_only_a_cap(seen, mean):
         found.append(_closed(f"{little}, of at most {cap:g} that the client allows", seen))
     return found
 
 
-def _has_only_a_cap(seen: Seen) -> bool:
-    """Was no rate asked for, so that requests wait for the cap alone?"""
-    return not isfinite(seen.asked.rate) and seen.asked.cap < len(seen.rows)
+def _has_only_a_cap(seen: Seen, mean: float) -> bool:
+    """Was no rate asked for, so that requests wait for the cap alone?  `mean`: requests in flight.
+
+    A trace has no rate either, so the cap must be reached.
+    """
+    cap = seen.asked.cap
+    return not isfinite(seen.asked.rate) and cap < len(seen.rows) and mean >= REACHED * cap
 
 
 def _over_cap(seen: Seen) -> list[Finding]:
     cap, most = seen.asked.cap, int(_at_arrivals(seen.rows).max())
     if most <= cap:
         return []
-    return [
-        Finding(
-            text=f"{most} requests are in flight at once, over the client's cap of {cap:g}", is_wrong=True
-        )
-    ]
+    text = f"{most} requests are in flight at once, over the client's cap of {cap:g}"
+    return [Finding(text=text, is_wrong=True)]
 
 
 def _paced(seen: Seen) -> list[Finding]:
     """By a cap, told or not; and whether the rate that was asked for is that which was sent."""
     rows = seen.rows
-    held = _at_cap(rows, seen.asked.cap)
-    slow = _sent_slowly(seen)
-    if held is None and _has_only_a_cap(seen):
-        held = f"each of {len(rows):,} requests waits until fewer than {seen.asked.cap:g} are in flight"
+    held, off = _at_cap(rows, seen.asked.cap), _off_rate(seen)
+    mean = rows.total_e2e / max(rows.span, INSTANT)
+    if held is None and _has_only_a_cap(seen, mean):
+        held = f"{amount(mean)} requests are in flight on average, of at most {seen.asked.cap:g}"
     if held is None:
-        return [] if slow is None else [Finding(text=slow, is_wrong=True)]
-    if slow is not None:
-        text = f"{slow}: {held}; arrivals are really its cap, not the load"
+        return [] if off is None else [Finding(text=off, is_wrong=True)]
+    if off is not None:
+        text = f"{off}: {held}; arrivals are really its cap, not the load"
         return [Finding(text=text, is_wrong=True)]
     return [_closed(held, seen)]
 
@@ -131,10 +134,10 @@ def _known(rows: Rows) -> tuple[Numbers, Numbers]:
     return np.sort(rows.sent[is_known]), np.sort(rows.ended[is_known])
 
 
-def _sent_slowly(seen: Seen) -> str | None:
-    """The rate that was sent, where it is not that which was asked for beyond chance."""
-    asked, sent = seen.asked, seen.rows.sent
-    if not (isfinite(asked.rate) and asked.is_steady) or sent is None or len(sent) < 2:
+def _off_rate(seen: Seen) -> str | None:
+    """The rate that was sent, where it is beyond chance not the one that was asked for."""
+    asked, sent = seen.asked, seen.rows.known_sent
+    if not (isfinite(asked.rate) and asked.is_steady) or len(sent) < 2:
         return None
     span = float(sent.max() - sent.min())
     found = inf if span == 0 else (len(sent) - 1) / span
@@ -152,7 +155,7 @@ def _queue(rows: Rows) -> list[Finding]:
     if "client_queue_s" not in rows.more:
         return []
     waited = rows.more["client_queue_s"][rows.is_used]
-    if waited.mean() <= 0.01 * np.nanmean(rows.e2e[rows.is_used]):
+    if waited.mean() <= QUEUED * np.nanmean(rows.e2e[rows.is_used]):
         return []
     text = (
         f"requests waited {seconds(float(waited.mean()))} on average in the client before they were sent; "

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from batchwright.errors import InputError
 from batchwright.imported import arrivals, inside, sums, told
 from batchwright.imported.inside import Checked
 from batchwright.imported.result import Finding, Imported
@@ -32,13 +33,19 @@ CHECKS: Final[tuple[Callable[[Seen], Checked], ...]] = (
 
 
 def imported(seen: Seen) -> Imported:
-    """All checks, then the columns that they leave, in order of arrival."""
-    findings: list[Finding] = []
+    """All checks, then the columns that they leave, in order of arrival.
+
+    Raises InputError if there is no request.
+    """
+    if not len(seen.rows):
+        raise InputError(f"{seen.file}: holds no request; measure some")
+    findings = list(seen.findings)
     for check in CHECKS:
         seen, found = check(seen)
         findings += found
     rows = seen.rows
     order = np.arange(len(rows)) if rows.sent is None else np.argsort(rows.sent, kind="stable")
+    gaps = None if rows.gaps is None else inside.emptied(rows.gaps, ~rows.is_used)
     return Imported(
         file=seen.file,
         form=seen.form,
@@ -46,7 +53,7 @@ def imported(seen: Seen) -> Imported:
         findings=tuple([*_failures(rows), *findings]),
         about=seen.about,
         requests={name: values[order] for name, values in _columns(rows).items()},
-        gaps=None if rows.gaps is None else tuple(rows.gaps[i] for i in order.tolist()),
+        gaps=None if gaps is None else tuple(gaps[i] for i in order.tolist()),
         totals=_totals(seen),
     )
 
@@ -83,9 +90,9 @@ def _totals(seen: Seen) -> dict[str, float]:
 def _duration(seen: Seen) -> float:
     """Seconds; as the file says where it does not say when requests were sent; 0 if it says nothing."""
     rows = seen.rows
-    if rows.sent is None or np.isnan(rows.ended).all():
+    if rows.sent is None or not rows.has_e2e:
         return seen.claims.totals.get("duration_s", 0.0)
-    return float(np.nanmax(rows.ended[rows.is_used]) - rows.sent.min())
+    return rows.span
 
 
 def _columns(rows: Rows) -> dict[str, Numbers]:
@@ -102,6 +109,6 @@ def _columns(rows: Rows) -> dict[str, Numbers]:
         **rows.more,
     }
     if rows.sent is not None:
-        arrival = rows.sent - rows.sent.min()
+        arrival = rows.sent - rows.known_sent.min()
         found |= {"arrival_s": arrival, "first_token_s": arrival + ttft, "finished_s": arrival + e2e}
     return found

@@ -65,6 +65,10 @@ class _Request(Struct):
     time_per_output_token_ms: float | None = None
 
     @property
+    def was_sent(self) -> bool:
+        return self.timings.request_start is not None
+
+    @property
     def timings(self) -> _Timings:
         if self.info is not None:
             return self.info.timings
@@ -123,7 +127,8 @@ def read(source: Source) -> Imported:
     number = chosen(source, labels)
     benchmark = report.benchmarks[number]
     requests = benchmark.requests
-    rows = _rows([*requests.successful, *requests.errored, *requests.incomplete], len(requests.successful))
+    others = [each for each in (*requests.errored, *requests.incomplete) if each.was_sent]
+    rows = _rows([*requests.successful, *others], len(requests.successful))
     is_old = all(each.info is None for each in requests.successful)
     return imported(
         Seen(
@@ -160,32 +165,15 @@ def _rows(requests: list[_Request], num_completed: int) -> Rows:
     sent = floats(each.request_start for each in times)
     chunks = [each.token_iterations for each in times]
     cached = [each.cached_tokens for each in requests]
-    is_completed = np.arange(len(requests)) < num_completed
-    kept = ~np.isnan(sent) | is_completed  # what was never sent is no request of the server
-    found = Rows(
+    return Rows(
         prompt=wholes(each.prompt_tokens for each in requests),
         output=wholes(each.output_tokens for each in requests),
         ttft=floats(each.first_token_iteration for each in times) - sent,
         e2e=floats(each.last_token_iteration for each in times) - sent,
-        is_completed=is_completed,
+        is_completed=np.arange(len(requests)) < num_completed,
         sent=sent,
         num_chunks=None if None in chunks else wholes(chunks),
         more={} if None in cached else {"cached_tokens": wholes(cached)},
-    )
-    return found if kept.all() else _only(found, kept)
-
-
-def _only(rows: Rows, kept: Numbers) -> Rows:
-    assert rows.sent is not None
-    return Rows(
-        prompt=rows.prompt[kept],
-        output=rows.output[kept],
-        ttft=rows.ttft[kept],
-        e2e=rows.e2e[kept],
-        is_completed=rows.is_completed[kept],
-        sent=rows.sent[kept],
-        num_chunks=None if rows.num_chunks is None else rows.num_chunks[kept],
-        more={name: values[kept] for name, values in rows.more.items()},
     )
 
 

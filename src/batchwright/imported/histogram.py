@@ -49,7 +49,7 @@ class Histogram:
         return low, inf
 
     def is_broken(self) -> bool:
-        """Do its buckets fall, or hold another count than it tells?"""
+        """Do its buckets fall, or is the last one not the greatest, or of another count than it tells?"""
         counts = [self.buckets[limit] for limit in sorted(self.buckets)]
         falls = any(after < before for before, after in pairwise(counts))
-        return falls or (bool(counts) and counts[-1] != self.count)
+        return falls or (bool(counts) and self.buckets.get(inf) != self.count)

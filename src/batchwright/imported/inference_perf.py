@@ -24,7 +24,7 @@ from msgspec import Struct
 from batchwright.errors import InputError
 from batchwright.imported.arrays import floats, wholes
 from batchwright.imported.client import imported
-from batchwright.imported.result import Imported
+from batchwright.imported.result import Finding, Imported
 from batchwright.imported.seen import Asked, Column, Rows, Seen
 from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type
@@ -45,13 +45,27 @@ class _Response(Struct):
     server_usage: dict[str, Any] | None = None
 
 
+class _Text(Struct):
+    input_tokens: int | None = None
+
+
+class _Asked(Struct):
+    text: _Text | None = None
+
+
 class _Info(Struct):
     """Until 0.5 it was its own response."""
 
     input_tokens: int | None = None
+    request_metrics: _Asked | None = None
     response_metrics: _Response | None = None
     output_tokens: int | None = None
     output_token_times: list[float] = []
+
+    @property
+    def prompt(self) -> int | None:
+        text = None if self.request_metrics is None else self.request_metrics.text
+        return self.input_tokens if text is None else text.input_tokens
 
     @property
     def response(self) -> _Response:
@@ -108,8 +122,14 @@ def read(source: Source) -> Imported:
             rows=rows,
             columns=_columns(entries, rows),
             asked=_asked(load),
+            findings=_of_stages(len(_stages(load))),
         )
     )
+
+
+def _of_stages(count: int) -> tuple[Finding, ...]:
+    text = f"requests do not say which of the {count} stages of the load they are of: taken as one run"
+    return (Finding(text=text, is_wrong=False),) if count > 1 else ()
 
 
 def _rows(entries: list[_Entry]) -> Rows:
@@ -121,7 +141,7 @@ def _rows(entries: list[_Entry]) -> Rows:
     last = floats(one[-1] if len(one) else None for one in times)
     ended = last if is_streamed else np.array([each.end_time for each in entries])
     return Rows(
-        prompt=wholes(each.info.input_tokens for each in entries),
+        prompt=wholes(each.info.prompt for each in entries),
         output=wholes(each.output for each in entries),
         ttft=first - sent,
         e2e=ended - sent,

@@ -120,12 +120,13 @@ def _gaps_without(seen: Seen, is_off: Numbers, of: Numbers, text: str) -> Checke
         return seen, [Finding(text=text, is_wrong=False)]
     if is_off.sum() <= FEW * of.sum():
         finding = Finding(text=f"{text}; the ITL of these is left out", is_wrong=False)
-        return with_rows(seen, replace(rows, gaps=_emptied(gaps, is_off))), [finding]
+        return with_rows(seen, replace(rows, gaps=emptied(gaps, is_off))), [finding]
     finding = Finding(text=f"{text}; ITL is left out", is_wrong=True)
     return with_rows(seen, replace(rows, gaps=None)), [finding]
 
 
-def _emptied(gaps: Gaps, where: Numbers) -> Gaps:
+def emptied(gaps: Gaps, where: Numbers) -> Gaps:
+    """Without those of the requests that `where` says."""
     return tuple(one[:0] if off else one for one, off in zip(gaps, where.tolist(), strict=True))
 
 
@@ -135,7 +136,7 @@ def _without_times(rows: Rows, is_bad: Numbers) -> Rows:
         ttft=np.where(is_bad, np.nan, rows.ttft),
         e2e=np.where(is_bad, np.nan, rows.e2e),
         left_out=is_bad,
-        gaps=None if rows.gaps is None else _emptied(rows.gaps, is_bad),
+        gaps=None if rows.gaps is None else emptied(rows.gaps, is_bad),
     )
 
 

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from batchwright.errors import InputError
-
 LONGEST: Final = 1 << 16  # characters of a line; start-up lines have some 6,000
 DAY: Final = 86_400.0
 _YEAR: Final = 366 * DAY
@@ -39,18 +37,14 @@ class Line(NamedTuple):
     core: int | None
 
 
-def lines(name: str, text: str, wanted: Sequence[str]) -> Iterator[Line]:
+def lines(text: str, wanted: Sequence[str]) -> Iterator[Line]:
     """The lines of a log that have one of the words `wanted`, the most frequent first.
 
-    Raises InputError on a line that is too long for a log.
+    A line that is longer than any of a server's own, as one with the prompt of a request, is passed over.
     """
     clock = _Clock()
-    for number, raw in enumerate(text.splitlines(), 1):
-        if len(raw) > LONGEST:
-            raise InputError(
-                f"{name}: line {number} has {len(raw)} characters, over {LONGEST}; give the text of a log"
-            )
-        if any(word in raw for word in wanted):
+    for raw in text.splitlines():
+        if len(raw) <= LONGEST and any(word in raw for word in wanted):
             yield clock.line(_plain(raw))
 
 

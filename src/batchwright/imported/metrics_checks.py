@@ -68,10 +68,9 @@ def _parts(window: Window) -> Iterator[Finding]:
 def _little(window: Window) -> Iterator[Finding]:
     """Running requests by the scrapes, against those by the requests that ended."""
     running = [reading.gauges.get("running", np.nan) for reading in window.readings]
-    inference, completed = window.mean("inference_s"), window.counts.get("num_completed", 0.0)
-    if len(running) < FEW or isnan(window.seconds) or isnan(inference) or completed == 0:
+    if len(running) < FEW or isnan(window.seconds) or isnan(window.mean("inference_s")):
         return
-    seen, expected = float(np.mean(running)), completed / window.seconds * inference
+    seen, expected = float(np.mean(running)), window.histograms["inference_s"].total / window.seconds
     if abs(seen - expected) > SAMPLED * expected:
         yield Finding(
             text=f"Little's law: {seen:.3g} requests run on average over {len(running)} scrapes, but "

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from math import nan
+from typing import Final
 
 from batchwright.imported.engine_metrics import EngineMetrics, Names
 from batchwright.imported.histogram import Histogram
 from batchwright.imported.scrapes import Sample, Scrape
 
 Value = str | int | float | bool
+RANKS: Final = ("tp_rank", "pp_rank")
+FAILED: Final = ("abort", "error")
 
 
 class Reading:
@@ -21,7 +24,7 @@ class Reading:
         self.engine = engine
         self.model = model
         self.seconds = nan if scrape.seconds is None else scrape.seconds
-        self.counters = {name: sum(self._values(found)) for name, found in self._named(engine.counters)}
+        self.counters = dict(self._counters())
         self.gauges = {name: self._gauge(name, found) for name, found in self._named(engine.gauges)}
         self.histograms = {
             name: self._histogram(found) for name, found in self._named(engine.histograms, "_count")
@@ -37,13 +40,25 @@ class Reading:
                     break
 
     def _samples(self, name: str) -> list[Sample]:
-        """Of the model, and of one tensor-parallel rank: the others say the same again."""
-        return [
+        """Of the model, each thing once: all priorities together, and one of the ranks that share it."""
+        found = [
             sample
             for sample in self.scrape.of(name)
             if sample.labels.get("model_name", self.model) == self.model
-            and sample.labels.get("tp_rank", "0") == "0"
+            and sample.labels.get("priority", "") == ""
         ]
+        if not any(RANKS[0] in sample.labels for sample in found):
+            return found
+        return list({_shared(sample): sample for sample in sorted(found, key=_rank, reverse=True)}.values())
+
+    def _counters(self) -> Iterator[tuple[str, float]]:
+        """Requests that were aborted, or failed, are no completed ones."""
+        for word, name in self._named(self.engine.counters):
+            samples = self._samples(name)
+            failed = [sample.value for sample in samples if sample.labels.get("finished_reason") in FAILED]
+            yield word, sum(sample.value for sample in samples) - sum(failed)
+            if failed:
+                yield "num_failed", sum(failed)
 
     def _values(self, name: str) -> list[float]:
         return [sample.value for sample in self._samples(name)]
@@ -70,6 +85,16 @@ class Reading:
                 value = sample.labels.get(label, "None")
                 if value not in ("None", "auto", ""):
                     yield word, _value(value)
+
+
+def _shared(sample: Sample) -> tuple[object, ...]:
+    """What is the same for all ranks that share the work of a sample."""
+    return sample.limit, *sorted(pair for pair in sample.labels.items() if pair[0] not in RANKS)
+
+
+def _rank(sample: Sample) -> list[int]:
+    told = [sample.labels.get(name, "") for name in RANKS]
+    return [int(number) if number.isdigit() else 0 for number in told]
 
 
 def _value(text: str) -> Value:

@@ -172,7 +172,7 @@ def _families(name: str, first_row: int, lines: list[str]) -> list[Any]:
             list(families(line + "\n"))
         except (ValueError, KeyError, IndexError):
             raise InputError(
-                f"{name}: row {row}: {line[:60]!r} is no line of Prometheus text; give the answer "
-                "of /metrics as it is"
+                f"{name}: row {row}: {line[:60]!r} is no line of Prometheus text; give the answers "
+                "of /metrics as they are, with nothing between but their times, as date +%s prints them"
             ) from None
     raise InputError(f"{name}: row {first_row}: a scrape that cannot be read starts here; scrape it again")

@@ -13,6 +13,7 @@ from math import inf
 
 import numpy as np
 
+from batchwright.imported.result import Finding
 from batchwright.metrics import Numbers
 
 Gaps = tuple[Numbers, ...]
@@ -39,10 +40,12 @@ class Claims:
                 requests_per_s, output_tokens_per_s, total_tokens_per_s
     statistics  by metric (ttft_s, tpot_s, itl_s, e2e_s) and statistic (mean, p50, p99), where the file
                 defines both as we do
+    stream_end  seconds by which E2E of the statistics, to the end of the stream, may exceed that of the rows
     """
 
     totals: Mapping[str, float] = field(default_factory=dict)
     statistics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    stream_end: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +118,31 @@ class Rows:
         found: Numbers = np.where(is_there, (self.e2e - self.ttft) / np.maximum(self.output - 1, 1), np.nan)
         return found
 
+    @property
+    def has_e2e(self) -> bool:
+        """Of any request that is counted?"""
+        return not bool(np.isnan(self.e2e[self.is_used]).all())
+
+    @property
+    def total_e2e(self) -> float:
+        """Seconds of all requests that are counted, in sum."""
+        return float(np.nansum(self.e2e[self.is_used]))
+
+    @property
+    def known_sent(self) -> Numbers:
+        """When requests were sent; those of which that is not known are left out."""
+        return np.empty(0) if self.sent is None else self.sent[~np.isnan(self.sent)]
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first that was sent to the last token; of the longest, if it is not known when.
+
+        There must be an E2E.
+        """
+        if self.sent is None:
+            return float(np.nanmax(self.e2e[self.is_used]))
+        return float(np.nanmax(self.ended[self.is_used]) - self.known_sent.min())
+
     @cached_property
     def ended(self) -> Numbers:
         """When its last token came, by the clock of `sent`; nan where nothing is known."""
@@ -124,7 +152,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """One run of a client tool."""
+    """One run of a client tool.  `findings`: what its reader has to say, beside the checks of all."""
 
     file: str
     form: str
@@ -134,3 +162,4 @@ class Seen:
     claims: Claims = field(default_factory=Claims)
     columns: tuple[Column, ...] = ()
     asked: Asked = field(default_factory=Asked)
+    findings: tuple[Finding, ...] = ()

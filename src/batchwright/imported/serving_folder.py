@@ -15,7 +15,6 @@ Source: casys-kaist/LLMServingSim, `bench`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from batchwright.errors import InputError
 from batchwright.imported.numbers_table import columns
 from batchwright.imported.result import Columns, Finding, Imported
 from batchwright.imported.serving_about import about
+from batchwright.imported.serving_checks import checks
 from batchwright.imported.source import Source, as_type
 from batchwright.metrics import Numbers, tpot
 
@@ -66,7 +66,7 @@ def read(source: Source) -> Imported:
         file=source.name,
         form=FORM,
         conventions=CONVENTIONS,
-        findings=tuple([*_counts(meta, rows), *_clocks(apart), *_times(requests), *_state(series, facts)]),
+        findings=tuple([*_counts(meta, rows), *checks(requests, apart, series, facts)]),
         about=facts,
         requests=requests,
         series=series,
@@ -102,7 +102,8 @@ def _requests(rows: list[_Row]) -> tuple[dict[str, Numbers], Numbers]:
     output = np.array([row.output_toks for row in rows])
     is_completed = ~np.isnan(last)
     lag = queued - arrival
-    offset = float(np.nanmin(lag)) if is_completed.any() else 0.0  # of the two clocks
+    offset = float(np.min(lag[~np.isnan(lag)], initial=np.inf))  # of the two clocks
+    offset = offset if np.isfinite(offset) else 0.0
     origin = arrival[0] + offset
     found = {
         "arrival_s": arrival - arrival[0],
@@ -122,14 +123,16 @@ def _requests(rows: list[_Row]) -> tuple[dict[str, Numbers], Numbers]:
 
 def _series(file: Source) -> dict[str, Numbers]:
     found = columns(file, TITLES, "a time series of the bench")
-    return {
+    series = {
         "time_s": found["t"],
         "running": found["running"],
         "waiting": found["waiting"],
-        "kv_usage": found["kv_cache_pct"] / 100,
         "prompt_tokens_per_s": found["prompt_throughput"],
         "output_tokens_per_s": found["gen_throughput"],
     }
+    usage = found["kv_cache_pct"] / 100
+    is_recorded = usage.any() or not found["running"].any()
+    return {**series, "kv_usage": usage} if is_recorded else series
 
 
 def _totals(requests: Columns) -> dict[str, float]:
@@ -139,13 +142,10 @@ def _totals(requests: Columns) -> dict[str, float]:
         return totals
     duration = float(requests["finished_s"][done].max() - np.nanmin(requests["queued_s"]))
     output = float(requests["output_tokens"][done].sum())
-    if duration <= 0:
+    if not duration > 0:
         return totals
     rates = {"requests_per_s": totals["num_completed"] / duration, "output_tokens_per_s": output / duration}
     return {**totals, "duration_s": duration, "output_tokens": output, **rates}
-
-
-# --- what must hold -----------------------------------------------------------
 
 
 def _counts(meta: Mapping[str, Any], rows: list[_Row]) -> Iterator[Finding]:
@@ -155,49 +155,3 @@ def _counts(meta: Mapping[str, Any], rows: list[_Row]) -> Iterator[Finding]:
             text=f"{META} tells of {said} requests, {REQUESTS} has {len(rows)}: the folder is not whole",
             is_wrong=True,
         )
-
-
-def _clocks(apart: Numbers) -> Iterator[Finding]:
-    """How far the two clocks are from one distance."""
-    known = apart[~np.isnan(apart)]
-    if len(known):
-        yield Finding(
-            text=f"requests reach the engine {known.mean():.3g} s after arrival_time on average, "
-            f"{known.max():.3g} s "
-            "at most, the quickest counted as 0: TTFT and E2E, from when it has them, do not count that",
-            is_wrong=False,
-        )
-
-
-def _times(requests: Columns) -> Iterator[Finding]:
-    order = ("queued_s", "scheduled_s", "first_token_s", "finished_s")
-    with np.errstate(invalid="ignore"):
-        for before, after in pairwise(order):
-            wrong = int((requests[after] < requests[before]).sum())
-            if wrong:
-                yield Finding(
-                    text=f"{wrong} of {len(requests[after])} requests have {after} before {before}",
-                    is_wrong=True,
-                )
-    failed = int((requests["is_completed"] == 0).sum())
-    if failed:
-        yield Finding(
-            text=f"{failed} of {len(requests['arrival_s'])} requests did not finish", is_wrong=False
-        )
-
-
-def _state(series: Columns | None, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    if series is None:
-        return
-    if not series["kv_usage"].any() and series["running"].any():
-        yield Finding(
-            text="kv_cache_pct is 0 throughout, though requests run: it was not recorded", is_wrong=True
-        )
-    most = facts.get("max_num_seqs")
-    if most is not None and series["running"].max() > most:
-        yield Finding(
-            text=f"{series['running'].max()} requests run at once, over max_num_seqs {most}", is_wrong=True
-        )
-    if most is not None and (series["running"] == most).any():
-        share = float((series["running"] == most).mean())
-        yield Finding(text=f"all {most} seats are taken in {share:.0%} of the samples", is_wrong=False)

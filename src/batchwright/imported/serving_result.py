@@ -64,13 +64,12 @@ def result_of(source: Source, item: dict[str, Any], form: str, flag: str) -> Res
 
 
 def rows_of(result: Result) -> Rows:
-    """An output of no token, or a text in `errors`: the request failed."""
-    output = np.array(result.output_lens, np.int64)
-    is_completed = output > 0
+    """A text in `errors`, or neither a token nor its time: the request failed."""
+    output, ttft = np.array(result.output_lens, np.int64), np.array(result.ttfts, np.float64)
+    is_completed = (output > 0) | (ttft > 0)
     if result.errors is not None:
         is_completed &= np.array([not error for error in result.errors], bool)
     gaps = tuple(np.array(one, np.float64) for one in result.itls)
-    ttft = np.array(result.ttfts, np.float64)
     e2e = ttft + np.array([one.sum() for one in gaps])
     return Rows(
         prompt=np.array(result.input_lens, np.int64),

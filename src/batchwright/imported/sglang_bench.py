@@ -15,11 +15,14 @@ Source: SGLang 0.5.23, `sglang/benchmark/serving.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
+from batchwright.figures import share
 from batchwright.imported.choose import chosen
 from batchwright.imported.client import imported
-from batchwright.imported.result import Imported
+from batchwright.imported.result import Finding, Imported
 from batchwright.imported.seen import Seen
 from batchwright.imported.serving_result import about_of, asked_of, claims_of, label_of, result_of, rows_of
 from batchwright.imported.source import Source
@@ -32,6 +35,8 @@ CONVENTIONS: Final = (
     "ITL: between chunks with text, split evenly over the tokens of a chunk by backend sglang, in seconds",
     "E2E: to the end of the stream, statistics alone, in milliseconds: ours is TTFT + sum of ITL",
 )
+FEW: Final = 0.01  # of the gaps, that may be equal by chance
+STREAM_END: Final = 2e-3  # seconds from the last token to the end of a stream, on average at most
 _METRICS: Final = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_s": "itl", "e2e_s": "e2e_latency"}
 _TOTALS: Final = {
     "duration": "duration_s",
@@ -62,7 +67,21 @@ def read(source: Source) -> Imported:
             conventions=CONVENTIONS,
             about=about_of(item),
             rows=rows_of(result),
-            claims=claims_of(item, _TOTALS, _METRICS),
+            claims=replace(claims_of(item, _TOTALS, _METRICS), stream_end=STREAM_END),
             asked=asked_of(result),
+            findings=_split_evenly(result.itls),
         )
     )
+
+
+def _split_evenly(itls: list[list[float]]) -> tuple[Finding, ...]:
+    """Gaps that are exactly the one before are shares of one chunk's."""
+    again = sum(gap == before for gaps in itls for before, gap in pairwise(gaps))
+    total = sum(map(len, itls))
+    if again <= FEW * total:
+        return ()
+    text = (
+        f"{share(again / total)} of the gaps are exactly the one before: the gap of a chunk is split evenly "
+        "over its tokens, so percentiles of ITL are too even"
+    )
+    return (Finding(text=text, is_wrong=False),)

@@ -25,6 +25,7 @@ from batchwright.metrics import Numbers, statistic
 
 NEAR: Final = 0.005  # relative, between a sum and the same of its rows
 RESOLUTION: Final = 1e-4  # seconds
+TINY: Final = 1e-6  # seconds, or of whatever is compared
 LONGER: Final = 1.1  # a duration that is that many times the span of its requests is odd
 _NAMES: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
 _OF_GAPS: Final = ("tpot_s", "itl_s", "e2e_s")  # what rests on gaps where E2E does
@@ -52,9 +53,9 @@ def counts(seen: Seen) -> Checked:
 def durations(seen: Seen) -> Checked:
     """The duration against the first and the last second of the requests, or the longest of them."""
     given, rows = seen.claims.totals.get("duration_s"), seen.rows
-    if given is None or not rows.is_used.any() or np.isnan(rows.e2e[rows.is_used]).all():
+    if given is None or not rows.has_e2e:
         return seen, []
-    span = _span(seen)
+    span = rows.span
     if given < span * (1 - NEAR) - RESOLUTION:
         what = "the longest request" if rows.sent is None else "the time from first sent to last token"
         text = f"duration {seconds(given)} is {times(given / span)} {what}, {seconds(span)}; it is not used"
@@ -73,16 +74,8 @@ def _without_duration(seen: Seen) -> Seen:
     return replace(seen, claims=replace(seen.claims, totals=totals))
 
 
-def _span(seen: Seen) -> float:
-    """Seconds that the requests took; at least, where the file does not say when they came."""
-    rows = seen.rows
-    if rows.sent is None:
-        return float(np.nanmax(rows.e2e[rows.is_used]))
-    return float(np.nanmax(rows.ended[rows.is_used]) - rows.sent[rows.is_used].min())
-
-
 def rates(seen: Seen) -> Checked:
-    """Each rate against the file's own count over its duration; `counts` has compared that with the requests."""
+    """Each rate against the file's own count over its duration, which `counts` has compared."""
     given = seen.claims.totals
     duration = given.get("duration_s", 0.0)
     if duration <= 0:
@@ -109,7 +102,7 @@ def concurrency(seen: Seen) -> Checked:
     given = seen.claims.totals
     if "concurrency" not in given or given.get("duration_s", 0.0) <= 0:
         return seen, []
-    expected = float(np.nansum(seen.rows.e2e[seen.rows.is_used])) / given["duration_s"]
+    expected = seen.rows.total_e2e / given["duration_s"]
     if not _differ(given["concurrency"], expected, 0.02):
         return seen, []
     text = (
@@ -151,9 +144,22 @@ def _differences(seen: Seen) -> Iterator[tuple[str, str]]:
         values = _values(seen, metric)
         for name, claimed in given.items():
             own = statistic(values, name)
-            if not np.isnan(own) and _differ(claimed, own):
+            if not np.isnan(own) and _is_off(seen, metric, claimed, own):
                 yield metric, _told(seen, metric, name, claimed, own)
                 break
+
+
+def _is_off(seen: Seen, metric: str, claimed: float, own: float) -> bool:
+    near = NEAR * own + TINY
+    return not own - near <= claimed <= own + near + _stream_end(seen, metric)
+
+
+def _stream_end(seen: Seen, metric: str) -> float:
+    """Seconds that a statistic may be greater by: from the last token to the end of the stream."""
+    later = seen.claims.stream_end
+    if metric == "tpot_s":
+        return later * float(np.mean(1 / (seen.rows.output[seen.rows.has_gaps] - 1)))
+    return later if metric == "e2e_s" else 0.0
 
 
 def _told(seen: Seen, metric: str, name: str, claimed: float, own: float) -> str:
@@ -173,7 +179,7 @@ def _values(seen: Seen, metric: str) -> Numbers:
 
 
 def _differ(a: float, b: float, near: float = NEAR) -> bool:
-    return abs(a - b) > near * abs(b) + 1e-6
+    return abs(a - b) > near * abs(b) + TINY
 
 
 def _over(given: float, expected: float) -> str:

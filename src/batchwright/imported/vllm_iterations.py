@@ -28,9 +28,9 @@ from batchwright.metrics import Numbers
 
 WORD: Final = "Iteration("
 _LINE: Final = re.compile(
-    r"(?:Engine (\d+): )?Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, "
-    r"(\d+) generation requests, (\d+) generation tokens, iteration elapsed time: ([\d.]+) ms( \(dummy\))?"
-    r"(?:, \w+ KV cache usage: ([\d.]+)%)?"
+    r"(?:Engine (\d{1,9}): )?Iteration\((\d{1,15})\): (\d{1,9}) context requests, (\d{1,9}) context tokens, "
+    r"(\d{1,9}) generation requests, (\d{1,9}) generation tokens, "
+    r"iteration elapsed time: ([\d.]+) ms( \(dummy\))?(?:, \w+ KV cache usage: ([\d.]+)%)?"
 )
 
 

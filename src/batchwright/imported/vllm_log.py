@@ -58,7 +58,7 @@ def read(source: Source) -> Imported:
         findings=(
             *_restarts(starts, len(steps)),
             *_cut(log),
-            *checks(steps, columns, series, log.start, log.is_fine),
+            *checks(steps, columns, series if starts == 1 else None, log.start, log.is_fine),
         ),
         about=about,
         steps=columns,
@@ -76,7 +76,7 @@ class _Log:
         self.samples: list[vllm_state.Sample] = []
         self.num_cut = self.preemptions = 0
         self.is_fine = False
-        for line in lines(source.name, source.text, _WANTED):
+        for line in lines(source.text, _WANTED):
             if vllm_iterations.WORD in line.text:
                 step = vllm_iterations.iteration(line)
                 self._keep(self.steps, step)

@@ -91,7 +91,9 @@ LINES: Final = {  # words that such a line has, and the facts in it
     "cheduling is ": (
         _fact("async_scheduling", r"Asynchronous scheduling is (enabled|disabled)", _enabled),
     ),
-    "num_gpu_blocks_override": (_fact("num_gpu_blocks", r"num_gpu_blocks_override=(\d+)", _count),),
+    "num_gpu_blocks_override": (  # of 0 blocks only while CUDA graphs are profiled
+        _fact("num_gpu_blocks", r"num_gpu_blocks=[1-9]\d* with num_gpu_blocks_override=(\d+)", _count),
+    ),
     " blocks: ": (_fact("num_gpu_blocks", r"# (?:GPU|cuda|CPU) blocks: (\d+)", _count, least=True),),
     "KV cache size: ": (_fact("kv_tokens", r"KV cache size: ([\d,]+) tokens", _count, least=True),),
     "Maximum concurrency": (
@@ -155,7 +157,10 @@ class StartUp:
             match = fact.pattern.search(text)
             if match is None or match[1] in _DEFAULTS:
                 continue
-            value = fact.read(match[1])
+            try:
+                value = fact.read(match[1])
+            except ValueError:  # of text that only looks like such a line
+                continue
             before = self.found.get(fact.key)
             if fact.least and before is not None:
                 value = min(value, before)

@@ -5,7 +5,7 @@
 
 The throughputs are means since the line before, prompts without what was cached; running, waiting and
 usage are those of the last step.  The hit rate is of the last thousand requests.  V0 says Swapped and
-Pending.  From 0.22 on the line has a place for preemptions, but their count is reset before it is written.
+Pending.  Later versions have a place for preemptions, but in 0.32 their count is reset before it is written.
 
 Source: vLLM 0.4 to 0.32, `engine/metrics.py`, `v1/metrics/loggers.py`.
 """
@@ -25,13 +25,13 @@ WORD: Final = "Avg prompt throughput:"
 _NUMBERS: Final = {
     "prompt_tokens_per_s": re.compile(r"Avg prompt throughput: ([\d.]+) tokens/s"),
     "output_tokens_per_s": re.compile(r"Avg generation throughput: ([\d.]+) tokens/s"),
-    "running": re.compile(r"Running: (\d+) reqs"),
-    "waiting": re.compile(r"(?:Waiting|Pending): (\d+) reqs"),
+    "running": re.compile(r"Running: (\d{1,9}) reqs"),
+    "waiting": re.compile(r"(?:Waiting|Pending): (\d{1,9}) reqs"),
     "kv_usage": re.compile(r"(?<!CPU )KV cache usage: ([\d.]+)%|\bCPU KV cache usage: ([\d.]+)%"),
     "prefix_hit_rate": re.compile(r"(?<!External )[Pp]refix cache hit rate: (?:GPU: )?([\d.]+)%"),
-    "preempted": re.compile(r"Preemptions: (\d+)"),
+    "preempted": re.compile(r"Preemptions: (\d{1,9})"),
 }
-_ENGINE: Final = re.compile(r"Engine (\d+): ")
+_ENGINE: Final = re.compile(r"Engine (\d{1,9}): ")
 _SHARES: Final = ("kv_usage", "prefix_hit_rate")
 
 
@@ -59,7 +59,10 @@ def _value(pattern: re.Pattern[str], text: str) -> float:
     if match is None:
         return float("nan")
     found = next(part for part in match.groups() if part is not None)
-    return float(found) if found.count(".") < 2 else float("nan")
+    try:
+        return float(found)
+    except ValueError:  # points alone, or two
+        return float("nan")
 
 
 def columns(samples: list[Sample]) -> dict[str, Numbers]:

@@ -14,7 +14,7 @@ from msgspec import structs
 from batchwright.errors import InputError
 from batchwright.policies.text import split
 from batchwright.scenario.keys import Scenario
-from batchwright.server_command import ServerCommand
+from batchwright.server_command import ServerCommand, without_secrets
 from batchwright.server_command import read as read_command
 
 KEYS: Final = tuple(field.name for field in structs.fields(Scenario))
@@ -36,7 +36,8 @@ def with_like(keys: Mapping[str, Any]) -> dict[str, Any]:
     command = read_command(text, KEYS, keys.get("gpu"))
     out = _out(keys)
     told = {key: value for key, value in command.keys.items() if key not in out}
-    return {**told, **keys, "policies": _policies(command.policy, keys.get("policies"))}
+    own = {**keys, "like": without_secrets(text), "policies": _policies(command.policy, keys.get("policies"))}
+    return {**told, **own}
 
 
 def _out(keys: Collection[str]) -> set[str]:

@@ -27,7 +27,10 @@ _OLD: Final = "vllm_v0"
 
 @dataclass(frozen=True)
 class Use:
-    """One flag as it is written.  `how`: one of the four words above.  `text`: our key, or why."""
+    """One flag as it is written.  `how`: one of the four words above.  `text`: our key, or why.
+
+    `value`: as it is written; None of a switch, and of what is of no matter: it may be a secret.
+    """
 
     flag: str
     value: str | None
@@ -152,7 +155,8 @@ class _Reader:
         elif key == "max-total-tokens" and self.words.engine == "sglang":
             self.set(self.keys, "num_gpu_blocks_override", given, count(given))  # in tokens until `settle`
         else:
-            self.uses.append(Use(given.written, given.value, *self.rest(given)))
+            how, text = self.rest(given)
+            self.uses.append(Use(given.written, None if how == IDLE else given.value, how, text))
 
     def take_key(self, given: Given) -> None:
         name, reader = self.rules.keys[given.key]
@@ -223,7 +227,7 @@ class _Reader:
         self.flags.clear()
         if dropped:
             self.notes.append(
-                f"--like: {', '.join(dropped)} {'have' if len(dropped) > 1 else 'has'} no effect in V0"
+                f"--like: {', '.join(dropped)} {'are' if len(dropped) > 1 else 'is'} not modelled in V0"
             )
         if not chunked:
             return _OLD
@@ -255,10 +259,12 @@ class _Reader:
             self.notes.append(f"--like: chunked_prefill_size is {chunk}, SGLang's default on {self.gpu}")
 
     def policy(self, name: str) -> str:
-        """Its text.  Raises InputError on flags that the policy refuses."""
-        parts = ", ".join(f"{flag}={_shown(value)}" for flag, value in self.flags.items())
-        text = f"{name}({parts})" if parts else name
+        """Its text, without flags at their defaults.  Raises InputError on flags that the policy refuses."""
         try:
+            usual = vars(policy_of(name))
+            flags = {flag: value for flag, value in self.flags.items() if usual[flag] != value}
+            parts = ", ".join(f"{flag}={_shown(value)}" for flag, value in flags.items())
+            text = f"{name}({parts})" if parts else name
             policy_of(text)
         except BatchwrightError as error:
             raise InputError(f"--like: {error}") from None

@@ -17,12 +17,17 @@ _ASSIGNMENT: Final = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _REDIRECTED: Final = re.compile(r"(?<=\s)(?:\d?>>?|&>)&?[ \t]*[^\s'\";|&]+")
 _ENDS: Final = re.compile(r"[|&;<>()]+")
 _VERSION: Final = re.compile(r"(?:^|[^\d.])v?(\d+\.\d+(?:\.\d+)?)(?![\d])")
+_SECRET: Final = re.compile(
+    r"((?:--?(?:api[-_]key|admin[-_]api[-_]key|hf[-_]token|[\w-]*password|ngrok-authtoken)(?:=|\s+)"
+    r"|\b\w*(?:TOKEN|KEY|SECRET|PASSWORD)=))(?:'[^']*'|\"[^\"]*\"|[^\s'\"]+)"
+)
 MODULES: Final = {
     "vllm.entrypoints.openai.api_server": "vllm",
     "vllm.entrypoints.api_server": "vllm",
     "vllm.entrypoints.cli.main": "vllm",
     "sglang.launch_server": "sglang",
     "sglang.srt.server": "sglang",
+    "tensorrt_llm.commands.serve": "tensorrt_llm",
 }
 PROGRAMS: Final = {
     "vllm": "vllm", "sglang": "sglang", "text-generation-launcher": "tgi", "trtllm-serve": "tensorrt_llm",
@@ -33,6 +38,7 @@ IMAGES: Final = {
 }  # fmt: skip
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 _SERVES: Final = ("serve",)
+_SHELLS: Final = ("bash", "sh")
 KNOWN: Final = "vllm serve, python -m sglang.launch_server, text-generation-launcher or trtllm-serve"
 
 
@@ -49,12 +55,17 @@ class Words:
     environment: dict[str, str]
 
 
+def without_secrets(text: str) -> str:
+    """The command with *** for keys, tokens and passwords."""
+    return _SECRET.sub(r"\1***", text)
+
+
 def words_of(text: str) -> Words:
     """Raises InputError if no server is started in the text, or it is no shell line."""
     words = _split(text)
     environment: dict[str, str] = {}
     for place, word in enumerate(words):
-        assigned = _ASSIGNMENT.fullmatch(word)
+        assigned = _ASSIGNMENT.fullmatch(word.removeprefix("--env="))
         if assigned is not None:
             environment[assigned[1]] = assigned[2]
         found = _program(words, place) or _image(words, place)
@@ -62,6 +73,9 @@ def words_of(text: str) -> Words:
             engine, version, start = found
             inner = _inside(words[start:], engine)
             return Words(engine=engine, version=version, arguments=inner, environment=environment)
+    quoted = [word for word in words if " " in word and len(words) > 1]
+    if quoted:  # bash -c '...'
+        return words_of(quoted[0])
     start_of = " ".join(words[:3])
     raise InputError(f"--like {start_of[:60]!r} starts no server that is known; give a line with {KNOWN}")
 
@@ -102,7 +116,7 @@ def _image(words: list[str], place: int) -> tuple[str, str | None, int] | None:
     """The same, if it is the image of a container."""
     if not any(word.rsplit("/", 1)[-1] in _CONTAINERS for word in words[:place]):
         return None
-    name, _, tag = words[place].rsplit("/", 1)[-1].partition(":")
+    name, _, tag = words[place].rsplit("/", 1)[-1].partition("@")[0].partition(":")
     if "/" not in words[place] and not tag:
         return None
     if name in ("release", "server") and "tensorrt-llm" in words[place]:
@@ -117,6 +131,10 @@ def _inside(arguments: list[str], engine: str) -> list[str]:
     """The server's own arguments, up to what the shell does with it."""
     ends = next((i for i, word in enumerate(arguments) if _ENDS.fullmatch(word)), len(arguments))
     own = arguments[:ends]
+    if len(own) > 2 and own[0].rsplit("/", 1)[-1] in _SHELLS and own[1].startswith("-"):
+        return words_of(own[2]).arguments
+    if own[:1] == list(_SERVES):  # of --entrypoint vllm
+        return own[1:]
     for place in range(min(4, len(own))):  # an image may be given the whole command
         found = _program(own, place)
         if found is not None:
