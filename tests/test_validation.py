@@ -299,6 +299,14 @@ def test_the_servers_own_samples_stand_before_what_requests_tell() -> None:
     assert levels["waiting"].values.tolist() == [1, 0]  # from the requests
 
 
+def test_samples_without_a_time_or_a_value_are_none() -> None:
+    series = {"time_s": np.array([2.0, np.nan, 0.0, 1.0]), "running": np.array([0.0, 9.0, 4.0, np.nan])}
+    levels = measured_side(Imported(file="log", form="y", series=series)).levels
+    assert levels["running"].times.tolist() == [0.0, 2.0] and levels["running"].values.tolist() == [4.0, 0.0]
+    timeless = {"time_s": np.full(2, np.nan), "running": np.ones(2)}
+    assert measured_side(Imported(file="log", form="y", series=timeless)).levels == {}
+
+
 def test_a_level_that_ends_above_zero_was_cut_and_is_compared_up_to_there() -> None:
     cut = Count(times=np.array([0.0, 2.0]), values=np.array([1, 3]))
     whole = Count(times=np.array([0.0, 5.0]), values=np.array([1, 0]))

@@ -20,6 +20,7 @@ FORMATS: Final = (".svg", ".png")
 PREDICTED, MEASURED, NEUTRAL = "#0072b2", "#d55e00", "#808080"  # told apart by colour-blind eyes, too
 SIZE: Final = (12.0, 9.0)  # inches
 DOTS: Final = 110  # per inch
+TICKS: Final = 6  # of an axis, at most about
 POINTS: Final = 3000  # of a line, at most; more are too close to be seen
 MANY: Final = 5000  # dots that are drawn one by one; more become an image inside the picture
 _STYLE: Final[dict[str, Any]] = {
@@ -115,6 +116,7 @@ def _shares(found: Validation, axis: Any, name: str) -> None:
         axis.step(*_below(each), where="post", label=label, **_LINES[colour])
     axis.set(title=f"{TIMES[name]}, distribution", xlabel="seconds", ylabel="share of requests")
     axis.set(xlim=(0, None), ylim=(0, 1.02))
+    axis.locator_params(axis="x", nbins=TICKS)
 
 
 def _below(values: Numbers) -> tuple[Numbers, Numbers]:
@@ -147,6 +149,7 @@ def _points(found: Validation, axis: Any, name: str) -> None:
     _scatter(axis, b, a)
     axis.set(title=f"{TIMES[name]} of each request", xlabel="measured, seconds", ylabel="predicted, seconds")
     axis.set(xlim=(0, most), ylim=(0, most))
+    axis.locator_params(nbins=TICKS)
 
 
 def _scatter(axis: Any, x: Numbers, y: Numbers) -> None:

@@ -144,7 +144,15 @@ def _levels_of_series(series: Columns | None) -> dict[str, Count]:
     if series is None or "time_s" not in series:
         return {}
     names = (name for name in (RUNNING, WAITING) if name in series)
-    return {name: Count(times=series["time_s"], values=series[name]) for name in names}
+    found = {name: _sampled(series["time_s"], series[name]) for name in names}
+    return {name: level for name, level in found.items() if len(level.times)}
+
+
+def _sampled(times: Numbers, values: Numbers) -> Count:
+    """The level from samples, in order of time; those without a time or a value are none."""
+    is_told = ~np.isnan(times + values)
+    order = np.argsort(times[is_told], kind="stable")
+    return Count(times=times[is_told][order], values=values[is_told][order])
 
 
 def level(requests: Columns, begin: str, end: str) -> Count | None:
