@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from batchwright.errors import InputError
 from batchwright.imported import aiperf, folder, guidellm, inference_perf, sglang_bench, vllm_bench
-from batchwright.imported.arrays import BadValue
 from batchwright.imported.result import Imported
 from batchwright.imported.source import Source
 
@@ -43,14 +42,7 @@ def read(path: Path | str, run: str | None = None) -> Imported:
     source = Source.open(Path(path), run)
     for form in FORMATS:
         if form.matches(source):
-            return _read(form, source)
+            return source.read_by(form.read)
     kind = "folder" if source.is_folder else "file"
     known = ", ".join(form.name for form in FORMATS)
     raise InputError(f"{path}: is a {kind} of no form that is read; known: {known}")
-
-
-def _read(form: Format, source: Source) -> Imported:
-    try:
-        return form.read(source)
-    except BadValue as bad:
-        raise InputError(f"{source.name}: {bad}; let the tool write it again") from None
