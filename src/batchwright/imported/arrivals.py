@@ -137,7 +137,7 @@ def _known(rows: Rows) -> tuple[Numbers, Numbers]:
 def _off_rate(seen: Seen) -> str | None:
     """The rate that was sent, where it is beyond chance not the one that was asked for."""
     asked, sent = seen.asked, seen.rows.known_sent
-    if not (isfinite(asked.rate) and asked.is_steady) or len(sent) < 2:
+    if not (0 < asked.rate < inf and asked.is_steady) or len(sent) < 2:
         return None
     span = float(sent.max() - sent.min())
     found = inf if span == 0 else (len(sent) - 1) / span
