@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ MONOTONIC = 4321.5  # what the clock of a client says at the first arrival
 EPOCH = 1_800_000_000.0
 
 
+@cache
 def run_of(seed: int) -> Run:
     """Poisson arrivals on an idle enough server."""
     random = Random(seed)
@@ -281,4 +283,40 @@ def changed(content: Any, change: Callable[[Any], None]) -> Any:
     """A copy with `change` made."""
     found = copy.deepcopy(content)
     change(found)
+    return found
+
+
+BAD: tuple[Any, ...] = (
+    None, -1, 0, 1e308, -5.5, "x", "", [], {}, True, 10**30, [1, "a"], [[1]], {"a": 1},
+    float("nan"), float("inf"),
+)  # fmt: skip
+
+
+def spots(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where something stands; of long lists the first two and the last."""
+    found = [path] if path else []
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = [(i, value[i]) for i in sorted({0, 1, len(value) - 1} & set(range(len(value))))]
+    for key, inner in items:
+        found += spots(inner, (*path, key))
+    return found
+
+
+def spoiled(content: Any, random: Random) -> Any:
+    """A copy in which something is missing, or is what no tool writes."""
+    found = copy.deepcopy(content)
+    for *path, last in random.choices(spots(found), k=random.choice([1, 1, 2, 4])):
+        place = found
+        try:
+            for key in path:
+                place = place[key]
+            if random.random() < 0.3:
+                del place[last]
+            else:
+                place[last] = copy.deepcopy(random.choice(BAD))
+        except (KeyError, IndexError, TypeError):
+            continue  # it went with an earlier change
     return found

@@ -16,14 +16,14 @@ Source: AIPerf 0.13.0, `aiperf/metrics/types`.
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
 
 from batchwright.errors import InputError, nearest
-from batchwright.imported.arrays import floats, known, wholes
+from batchwright.imported.arrays import BadValue, floats, known, scalars, wholes
 from batchwright.imported.client import imported
 from batchwright.imported.result import Finding, Imported
 from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
@@ -77,20 +77,24 @@ class _Record(Struct):
 
     def tokens(self, name: str) -> int | None:
         """None where the record has none."""
-        found = number(self.metrics.get(name) or {}, "value")
-        return int(found) if found == found else None
+        found = number(self.metrics.get(name), "value")
+        return int(found) if isfinite(found) else None
 
     @property
     def gaps(self) -> Numbers:
-        return np.array(self._values("inter_chunk_latency"), np.float64)
+        return floats(self._values("inter_chunk_latency"))
 
     def _values(self, name: str) -> list[float]:
-        """Seconds.  Raises InputError on a unit that is none of time."""
-        found = self.metrics.get(name) or {}
-        value, unit = found.get("value"), str(found.get("unit"))
-        if value is not None and unit not in UNITS:
-            raise InputError(f"{name} is in {unit!r}{nearest(unit, UNITS)}")
-        values = value if isinstance(value, list) else [] if value is None else [value]
+        """Seconds.  Raises BadValue on what is no number, or in no unit of time."""
+        found = self.metrics.get(name)
+        if not isinstance(found, dict) or found.get("value") is None:
+            return []
+        value, unit = found["value"], str(found.get("unit"))
+        if unit not in UNITS:
+            raise BadValue(f"{name} is in {unit!r}{nearest(unit, UNITS)}")
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(each, int | float) for each in values):
+            raise BadValue(f"{name} is no number")
         return [each * UNITS[unit] for each in values]
 
 
@@ -110,10 +114,7 @@ def read(source: Source) -> Imported:
     if not kept:
         raise InputError(f"{source.name}: has {len(records)} records, all of the warm-up; measure longer")
     summary = beside(source, f"{source.path.name.split('.')[0]}_aiperf.json")
-    try:
-        rows, given = _rows(kept), floats(each.seconds("inter_token_latency") for each in kept)
-    except InputError as error:
-        raise InputError(f"{source.name}: {error}") from None
+    rows, given = _rows(kept), floats(each.seconds("inter_token_latency") for each in kept)
     return imported(
         Seen(
             file=source.name,
@@ -135,9 +136,10 @@ def _warm_up(count: int) -> tuple[Finding, ...]:
 
 
 def _rows(records: list[_Record]) -> Rows:
-    sent = np.array([each.metadata.request_start_ns for each in records], np.int64)
+    sent = [each.metadata.request_start_ns for each in records]
     issued = [each.metadata.credit_issued_ns for each in records]
-    first = int(sent.min())
+    first = min(sent)
+    waits = [None if at is None else (start - at) / 1e9 for start, at in zip(sent, issued, strict=True)]
     gaps = tuple(each.gaps for each in records)
     return Rows(
         prompt=wholes(each.tokens("input_sequence_length") for each in records),
@@ -145,9 +147,9 @@ def _rows(records: list[_Record]) -> Rows:
         ttft=floats(each.seconds("time_to_first_token") for each in records),
         e2e=floats(each.seconds("request_latency") for each in records),
         is_completed=np.array([_is_completed(each) for each in records], bool),
-        sent=(sent - first) / 1e9,
+        sent=floats((start - first) / 1e9 for start in sent),
         gaps=gaps if any(len(one) for one in gaps) else None,
-        more={} if None in issued else {"client_queue_s": (sent - wholes(issued)) / 1e9},
+        more={} if None in waits else {"client_queue_s": floats(waits)},
     )
 
 
@@ -193,10 +195,10 @@ def _asked(summary: dict[str, Any]) -> Asked:
 def _about(summary: dict[str, Any]) -> dict[str, str | int | float | bool]:
     config, asked = summary.get("input_config", {}), _asked(summary)
     models = [each.get("name") for each in config.get("models", {}).get("items", [])]
-    found: dict[str, Any] = {
+    found = {
         "model": models[0] if models else None,
         "request_rate": None if asked.rate == inf else asked.rate,
         "max_concurrency": None if asked.cap == inf else int(asked.cap),
         "aiperf_version": summary.get("aiperf_version"),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return scalars(found)

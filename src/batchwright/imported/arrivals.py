@@ -137,7 +137,7 @@ def _known(rows: Rows) -> tuple[Numbers, Numbers]:
 def _off_rate(seen: Seen) -> str | None:
     """The rate that was sent, where it is beyond chance not the one that was asked for."""
     asked, sent = seen.asked, seen.rows.known_sent
-    if not (isfinite(asked.rate) and asked.is_steady) or len(sent) < 2:
+    if not (0 < asked.rate < inf and asked.is_steady) or len(sent) < 2:
         return None
     span = float(sent.max() - sent.min())
     found = inf if span == 0 else (len(sent) - 1) / span
@@ -169,9 +169,9 @@ def _served(rows: Rows) -> list[Finding]:
     assert rows.sent is not None
     sent, ended = rows.sent[rows.is_used], rows.ended[rows.is_used]
     first, last = float(sent.min()), float(sent.max())
-    if len(sent) < 8 or last == first:
+    if len(sent) < 8 or last == first or rows.span <= 0:
         return []
-    offered, served = (len(sent) - 1) / (last - first), len(sent) / (float(np.nanmax(ended)) - first)
+    offered, served = (len(sent) - 1) / (last - first), len(sent) / rows.span
     is_ttft = not np.isnan(rows.ttft[rows.is_used]).all()
     growth = _growth(sent, rows.ttft[rows.is_used] if is_ttft else ended - sent)
     if served >= SERVED * offered or not growth >= GREW:
@@ -189,4 +189,4 @@ def _growth(sent: Numbers, values: Numbers) -> float:
     order = np.argsort(sent, kind="stable")
     quarter = len(order) // 4
     early, late = values[order[:quarter]], values[order[-quarter:]]
-    return float(np.nanmedian(late) / np.nanmedian(early))
+    return float(np.nanmedian(late)) / max(float(np.nanmedian(early)), INSTANT)

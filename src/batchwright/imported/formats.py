@@ -61,7 +61,7 @@ def read(path: Path | str, run: str | None = None) -> Imported:
     source = Source.open(Path(path), run)
     for form in FORMATS:
         if form.matches(source):
-            return form.read(source)
+            return source.read_by(form.read)
     kind = "folder" if source.is_folder else "file"
     known = ", ".join(form.name for form in FORMATS)
     raise InputError(f"{path}: is a {kind} of no form that is read; known: {known}")

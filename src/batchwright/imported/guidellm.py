@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct, field
 
-from batchwright.imported.arrays import floats, wholes
+from batchwright.imported.arrays import floats, scalars, wholes
 from batchwright.imported.choose import chosen
 from batchwright.imported.client import imported
 from batchwright.imported.result import Imported
@@ -239,10 +239,10 @@ def _asked(strategy: _Strategy) -> Asked:
 
 def _about(report: _Report, benchmark: _Benchmark, label: str) -> dict[str, str | int | float | bool]:
     asked = _asked(benchmark.strategy)
-    found: dict[str, Any] = {
+    found = {
         "profile": label,
         "request_rate": None if asked.rate == inf else asked.rate,
         "max_concurrency": None if asked.cap == inf else asked.cap,
         "guidellm_version": report.metadata.get("guidellm_version"),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return scalars(found)

@@ -14,7 +14,7 @@ Source: inference-perf 0.7.0, `reportgen/base.py` and `apis/base.py`.
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ import yaml
 from msgspec import Struct
 
 from batchwright.errors import InputError
-from batchwright.imported.arrays import floats, wholes
+from batchwright.imported.arrays import floats, scalars, wholes
 from batchwright.imported.client import imported
 from batchwright.imported.result import Finding, Imported
 from batchwright.imported.seen import Asked, Column, Rows, Seen
@@ -88,12 +88,12 @@ class _Entry(Struct):
         """By the server's usage, else as the client counted."""
         usage = self.response.server_usage or {}
         found = number(usage, "completion_tokens" if "completion_tokens" in usage else "output_tokens")
-        return int(found) if found == found else self.response.output_tokens
+        return int(found) if isfinite(found) else self.response.output_tokens
 
     @property
     def cached(self) -> int | None:
-        found = number((self.response.server_usage or {}).get("prompt_tokens_details") or {}, "cached_tokens")
-        return int(found) if found == found else None
+        found = number((self.response.server_usage or {}).get("prompt_tokens_details"), "cached_tokens")
+        return int(found) if isfinite(found) else None
 
 
 def matches(source: Source) -> bool:
@@ -133,13 +133,13 @@ def _of_stages(count: int) -> tuple[Finding, ...]:
 
 
 def _rows(entries: list[_Entry]) -> Rows:
-    sent = np.array([each.start_time for each in entries])
-    times = [np.array(each.response.output_token_times, np.float64) for each in entries]
+    sent = floats(each.start_time for each in entries)
+    times = [floats(each.response.output_token_times) for each in entries]
     cached = [each.cached for each in entries]
     is_streamed = any(len(one) for one in times)
     first = floats(one[0] if len(one) else None for one in times)
     last = floats(one[-1] if len(one) else None for one in times)
-    ended = last if is_streamed else np.array([each.end_time for each in entries])
+    ended = last if is_streamed else floats(each.end_time for each in entries)
     return Rows(
         prompt=wholes(each.info.prompt for each in entries),
         output=wholes(each.output for each in entries),
@@ -196,10 +196,10 @@ def _asked(load: dict[str, Any]) -> Asked:
 
 def _about(load: dict[str, Any]) -> dict[str, str | int | float | bool]:
     asked, stages = _asked(load), _stages(load)
-    found: dict[str, Any] = {
+    found = {
         "load": load.get("type"),
         "num_stages": len(stages) if len(stages) > 1 else None,
         "request_rate": None if asked.rate == inf else asked.rate,
         "max_concurrency": None if asked.cap == inf else int(asked.cap),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return scalars(found)

@@ -84,12 +84,13 @@ def numbers_of_gaps(seen: Seen) -> Checked:
     if not is_off.any():
         return seen, _nearly(given, expected, of)
     where = f"in {counted(is_off, of)}"
-    tokens = float(expected[is_off].sum() / max(given[is_off].sum(), 1))
-    if tokens > 1:
-        text = f"ITL is per chunk of {three(tokens)} tokens {where}: fewer gaps than N - 1"
+    some, tokens = int(given[is_off].sum()), int(expected[is_off].sum())
+    if tokens > some:
+        each = three(tokens / max(some, 1))
+        text = f"ITL is per chunk of {each} tokens {where}: fewer gaps than N - 1"
         return _gaps_without(seen, is_off, of, text)
     text = (
-        f"there are {three(1 / tokens)} times as many gaps as N - 1 {where}: either tokens are counted "
+        f"there are {some:,} gaps, but N - 1 is {tokens:,} in sum, {where}: either tokens are counted "
         "wrong, or some chunks had none"
     )
     return _tokens_without(seen, is_off, of, text)
@@ -154,7 +155,7 @@ def counted(is_it: Numbers, of: Numbers) -> str:
 
 def ratio(given: Numbers, expected: Numbers, where: Numbers) -> str:
     """`half of (0.500 times)`: the median of given / expected there; with its spread if it is no constant."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # of 0 or of nothing
         found = (given / expected)[where]
     return times(float(np.median(found)))
 

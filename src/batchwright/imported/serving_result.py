@@ -13,13 +13,15 @@ import numpy as np
 from msgspec import Struct
 
 from batchwright.errors import InputError
-from batchwright.imported.arrays import known
+from batchwright.imported.arrays import floats, known, scalars, wholes
 from batchwright.imported.seen import Asked, Claims, Rows
 from batchwright.imported.source import Source, as_type
 from batchwright.metrics import Numbers
 
 _STATISTICS: Final = {"mean": "mean_{}_ms", "p50": "median_{}_ms", "p90": "p90_{}_ms", "p99": "p99_{}_ms"}
-_LISTS: Final = ("output_lens", "ttfts", "itls", "errors", "start_times", "latencies", "queue_times")
+_LISTS: Final = (
+    "output_lens", "ttfts", "itls", "errors", "start_times", "latencies", "queue_times", "cached_tokens",
+)  # fmt: skip
 _ABOUT: Final = {
     "model_id": "model",
     "request_rate": "request_rate",
@@ -65,19 +67,19 @@ def result_of(source: Source, item: dict[str, Any], form: str, flag: str) -> Res
 
 def rows_of(result: Result) -> Rows:
     """A text in `errors`, or neither a token nor its time: the request failed."""
-    output, ttft = np.array(result.output_lens, np.int64), np.array(result.ttfts, np.float64)
+    output, ttft = wholes(result.output_lens), floats(result.ttfts)
     is_completed = (output > 0) | (ttft > 0)
     if result.errors is not None:
         is_completed &= np.array([not error for error in result.errors], bool)
-    gaps = tuple(np.array(one, np.float64) for one in result.itls)
+    gaps = tuple(map(floats, result.itls))
     e2e = ttft + np.array([one.sum() for one in gaps])
     return Rows(
-        prompt=np.array(result.input_lens, np.int64),
+        prompt=wholes(result.input_lens),
         output=output,
         ttft=ttft,
-        e2e=e2e if result.latencies is None else np.array(result.latencies, np.float64),
+        e2e=e2e if result.latencies is None else floats(result.latencies),
         is_completed=is_completed,
-        sent=None if result.start_times is None else np.array(result.start_times, np.float64),
+        sent=None if result.start_times is None else floats(result.start_times),
         gaps=gaps,
         is_e2e_from_gaps=result.latencies is None,
         more=_more(result),
@@ -85,8 +87,12 @@ def rows_of(result: Result) -> Rows:
 
 
 def _more(result: Result) -> dict[str, Numbers]:
-    columns = {"client_queue_s": result.queue_times, "cached_tokens": result.cached_tokens}
-    return {name: np.array(values) for name, values in columns.items() if values is not None}
+    found = {}
+    if result.queue_times is not None:
+        found["client_queue_s"] = floats(result.queue_times)
+    if result.cached_tokens is not None:
+        found["cached_tokens"] = wholes(result.cached_tokens)
+    return found
 
 
 def claims_of(item: dict[str, Any], totals: Mapping[str, str], metrics: Mapping[str, str]) -> Claims:
@@ -101,9 +107,9 @@ def claims_of(item: dict[str, Any], totals: Mapping[str, str], metrics: Mapping[
     )
 
 
-def number(item: dict[str, Any], key: str) -> float:
-    """nan where it is no number."""
-    value = item.get(key)
+def number(item: object, key: str) -> float:
+    """`key` of an object; nan where it is no number."""
+    value = item.get(key) if isinstance(item, dict) else None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else nan
 
 
@@ -127,8 +133,7 @@ def _positive(value: float | str | None) -> float:
 
 def about_of(item: dict[str, Any]) -> dict[str, str | int | float | bool]:
     """What it says of server and client, under our names."""
-    found = {ours: item.get(key) for key, ours in _ABOUT.items()}
-    return {name: value for name, value in found.items() if value not in (None, "")}
+    return scalars({ours: item.get(key) for key, ours in _ABOUT.items()})
 
 
 def label_of(item: dict[str, Any]) -> str:

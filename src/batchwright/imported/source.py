@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from batchwright.errors import InputError
+from batchwright.imported.arrays import BadValue
 from batchwright.workload.jsontable import parse_object
 from batchwright.workload.source import PARQUET, read_bytes, text_of
 
@@ -43,6 +44,13 @@ class Source:
     @property
     def name(self) -> str:
         return str(self.path)
+
+    def read_by(self, read: Callable[[Source], _T]) -> _T:
+        """What `read` makes of it.  Raises InputError, also on a value that no request can have."""
+        try:
+            return read(self)
+        except BadValue as bad:
+            raise InputError(f"{self.name}: {bad}; let the tool write it again") from None
 
     @cached_property
     def first_line(self) -> str:
