@@ -487,7 +487,7 @@ def run(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
 
 def test_the_command_prints_what_the_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
     printed = run(capsys, "--gpu", "RTX-4090", "--engine", "vllm@0.19", "--max-model-len", "32K")
-    assert printed.splitlines()[0].startswith("starts with 2,582 KV blocks (41,312 tokens)")
+    assert printed.splitlines()[0].startswith("starts with 2,583 KV blocks (41,312 tokens)")
     found = json.loads(
         run(capsys, "--gpu", "RTX-4090", "--engine", "vllm@0.19", "--max-model-len", "32K", "--json")
     )

@@ -61,6 +61,6 @@ def _fiction(made: Plan) -> str:
 
 def _fits(made: Plan) -> str:
     return (
-        f"starts with {count(made.blocks)} KV blocks ({count(made.tokens)} tokens): "
+        f"starts with {count(made.num_gpu_blocks)} KV blocks ({count(made.tokens)} tokens): "
         f"{made.concurrency(made.max_model_len):.2f} requests of max_model_len {made.max_model_len} at once"
     )
