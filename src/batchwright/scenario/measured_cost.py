@@ -17,7 +17,7 @@ def measured_table(scenario: Scenario, gpu: str, model: str, split: Split) -> Ta
     """The tables.  Raises InputError on what no operators were measured for."""
     for flag, is_given in (("--pp", split.pp > 1), ("--dp", split.dp > 1), ("--dtype", scenario.dtype)):
         if is_given:
-            raise InputError(f"{flag} is given, but measured times are of one server in 16 bits; leave it out")
+            raise InputError(f"{flag} is given, but measured times are of one server; leave it out")
     return measured(
         gpu,
         model,
