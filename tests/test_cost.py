@@ -79,15 +79,18 @@ linears = st.builds(
 rooflines = st.builds(
     Roofline,
     gpu=st.sampled_from(["H100-SXM", "A100-40G", "L4", "T4"]),
-    model=st.sampled_from(["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b", "qwen3-30b-a3b"]),
+    model=st.sampled_from([
+        "llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b", "mistral-7b-v0.1",
+        "deepseek-v2-lite",
+    ]),
     tp=st.sampled_from([1, 2, 4, 8]),
     mfu=st.floats(0.002, 1),  # low ones let attention cross from memory to arithmetic
     mbu=st.floats(0.1, 1),
-)
+)  # fmt: skip
 splits = st.builds(
     Roofline,
     gpu=st.sampled_from(["H100-SXM", "L4"]),
-    model=st.sampled_from(["mixtral-8x7b", "qwen3-30b-a3b"]),
+    model=st.sampled_from(["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b", "deepseek-v2-lite"]),
     tp=st.sampled_from([1, 2]),
     mfu=st.floats(0.002, 1),
     pp=st.sampled_from([1, 2, 3, 7]),

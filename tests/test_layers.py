@@ -84,7 +84,7 @@ RANKS: list[set[str]] = [
     {"server_command", "imported"},
     {"cluster", "run", "conformance"},
     {"drawing", "export"},
-    {"planner", "explain", "replications", "client_report"},
+    {"planner", "explain", "replications", "client_report", "kv_report"},
     {"report", "report_json"},
     {"comparison"},
     {"article", "published", "measured"},

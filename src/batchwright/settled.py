@@ -29,7 +29,7 @@ def settle(
     Raises LimitError if `max_model_len` is over what the model allows, or does not fit the blocks.
     """
     if limits.num_kv_blocks is None:
-        limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost, engine))
+        limits = replace(limits, num_kv_blocks=kv_blocks(limits, cost, engine=engine))
     if limits.max_model_len is not None:
         check_model_len(limits.max_model_len, longest_model_len(cost))
         return limits
@@ -62,13 +62,22 @@ def check_model_len(given: int, most: int | None) -> None:
         )
 
 
-def kv_blocks(limits: Limits, cost: CostModel, engine: str | None = None) -> int | None:
+def kv_blocks(
+    limits: Limits,
+    cost: CostModel,
+    gpu_memory_utilization: float | None = None,
+    engine: str | None = None,
+) -> int | None:
     """KV blocks of the GPUs of `cost`, all its data-parallel ranks together; None if it has none."""
     device = memory_of(cost)
     if device is None:
         return None
     return device.num_kv_blocks_of_round(
-        None, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs, engine
+        gpu_memory_utilization,
+        limits.block_size,
+        limits.max_num_batched_tokens,
+        limits.max_num_seqs,
+        engine,
     )
 
 

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from batchwright.cli import INTERRUPTED
 from batchwright.cli.edge import edge
 from batchwright.cli.engine import EngineFlags, EngineName, Exact, KvCacheDtype, MockCost, Threads, Weights
+from batchwright.cli.kv import kv
 from batchwright.cli.model import CachePath, ModelPath, cache_folder, model
 from batchwright.cli.options import live_command, scenario_command
 from batchwright.cli.serve_flags import ServeFlags, serve_command
@@ -252,6 +253,32 @@ def operators(
         json,
     )
 
+
+@app.command()
+def gpus(
+    names: Annotated[list[str] | None, Argument(help="of some GPUs only")] = None,
+    *,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/hardware.md) instead of tables")] = False,
+) -> None:
+    """The GPUs that are known by name: memory, bandwidth, arithmetic, links, and the source of each."""
+    from batchwright.cli.catalogue import gpus
+
+    gpus(names or [], json)
+
+
+@app.command()
+def models(
+    names: Annotated[list[str] | None, Argument(help="of some models only: names, or config.json")] = None,
+    *,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/hardware.md) instead of a table")] = False,
+) -> None:
+    """The models that are known by name: parameters, weights, KV cache."""
+    from batchwright.cli.catalogue import models
+
+    models(names or [], json)
+
+
+app.command()(kv)
 
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")

@@ -26,7 +26,7 @@ from batchwright.cost.roofline import FASTEST, Roofline
 from batchwright.cost.running_sum import RunningSum
 from batchwright.cost.stretch import empty_seconds, stretch_of
 from batchwright.cost.table import OperatorTimes, Table
-from batchwright.hardware.kv import UTILIZATION
+from batchwright.hardware.engine import UTILIZATION
 
 __all__ = [
     "FASTEST",

@@ -41,9 +41,14 @@ def find_model(model: Model | str | os.PathLike[str]) -> Model:
         return read_model(name)
     found = model_of(name)
     if found is None:
-        near = nearest(key_of(name), MODELS)
-        raise InputError(f"{name!r} is neither a config.json nor a known model{near}")
+        raise InputError(f"{name!r} is neither a config.json nor a known model{_hint(key_of(name))}")
     return found
+
+
+def _hint(name: str) -> str:
+    """The nearest name; they are too many to list."""
+    near = nearest(name, MODELS)
+    return near if near.startswith("; did") else "; batchwright models lists those that are known"
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
