@@ -317,6 +317,25 @@ def test_a_gpu_without_a_model_is_one_line(command):
     assert "--gpu is given without --model; give both, or neither" in error
 
 
+def test_the_bare_word_takes_gpu_model_and_split_from_the_flags(command):
+    flags = ("compare", "chat", "--requests", "20", "--policies", "vllm", "--cost", "measured")
+    status, out, _ = command(*flags, "--gpu", "H100-SXM", "--tp", "2")
+    assert status == 0
+    assert "cost is measured times of llama-3.1-8b on 2 x H100-SXM (default --model)" in out
+    assert "gpu 2 x h100_sxm" in out and "the host takes 20 us" in out
+    assert "--pp is given, but measured" in command(*flags, "--pp", "2")[2]
+    assert "no measurements of vllm on GPU 'L4'" in command(*flags, "--gpu", "L4")[2]
+
+
+def test_a_run_on_measured_times_is_repeated_from_its_folder(command, tmp_path):
+    folder = str(tmp_path / "run")
+    flags = ("chat", "--requests", "20", "--policies", "vllm", "--cost", "measured")
+    assert command("compare", *flags, "-o", folder)[0] == 0
+    again = command("compare", f"{folder}/config.yaml", "--json")
+    assert again[0] == 0
+    assert json.loads(again[1])["policies"] == json.loads(command("compare", *flags, "--json")[1])["policies"]
+
+
 def test_package_engine_and_gpu_stand_with_every_result(command):
     cost_text = "measured(gpu='H100-SXM', model='llama-3.1-8b')"
     status, out, _ = command("compare", "chat", "--requests", "20", "--policies", "vllm", "--cost", cost_text)

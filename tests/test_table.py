@@ -6,6 +6,7 @@ import math
 import pickle
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from batchwright.cost.surface import Plane, Polyline, Volume
 from batchwright.errors import CostError
 from batchwright.operators.tables import operator_times
 from batchwright.policies import Vllm
+from batchwright.run.table_pricing import sums
 from batchwright.simulator import Simulator
 from batchwright.step import Step
 from measured_operators import Made
@@ -197,6 +199,18 @@ def test_a_run_that_skips_quiet_steps_is_one_that_makes_each_to_the_last_bit(hos
         simulator.run(requests)
         times.append([(r.first_token, r.finished) for r in requests])
     assert times[0] == times[1]
+
+
+QUIET = st.tuples(st.integers(0, 40), st.integers(0, 9000), st.integers(1, 400))
+
+
+@given(st.lists(QUIET, min_size=1, max_size=9))
+def test_sums_in_arrays_are_those_of_the_tables_beyond_them_too(places):
+    values = [[1.0, 1.0, 9.0], [2.0, 5.0, 7.0], [3.0, 3.0, 4.0]]
+    plane = Plane("decode", [1.0, 4.0, 11.0], [3.0, 10.0, 100.0], values)
+    rows, contexts, steps = (np.array(column) for column in zip(*places, strict=True))
+    expected = [plane.sum(float(row), context / 7, count) for row, context, count in places]
+    np.testing.assert_allclose(sums(plane, rows, contexts / 7, steps), expected, rtol=1e-12)
 
 
 def test_attention_that_falls_as_the_context_grows_is_refused():

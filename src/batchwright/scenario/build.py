@@ -29,11 +29,12 @@ from batchwright.run import Run
 from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.like import like_notes
 from batchwright.scenario.loads import load_of
+from batchwright.scenario.measured_cost import MEASURED, measured_table
 from batchwright.scenario.measured_range import range_notes
 from batchwright.scenario.policy_file import load_policy, named
 from batchwright.scenario.precision import PRECISION, in_words
 from batchwright.scenario.profiled import with_limits
-from batchwright.scenario.split import SPLITS, split_of
+from batchwright.scenario.split import SPLITS, Split, split_of
 from batchwright.settled import (
     allowed_model_len,
     check_model_len,
@@ -84,7 +85,7 @@ class Prepared:
     def resolved(self) -> Scenario:
         """The scenario with what was chosen for the user written out, so that it runs the same again."""
         given, server = self.scenario, dict[str, Any]()
-        if given.cost is None and given.profile is None:
+        if given.cost in (None, MEASURED) and given.profile is None:
             server |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
             if given.num_gpu_blocks_override is None:
                 server["gpu_memory_utilization"] = usual_share(self.policies)
@@ -210,7 +211,7 @@ def _cost(scenario: Scenario, profile: Profile | None) -> tuple[CostModel, str, 
     if profile is not None:
         _check_alone(scenario, "profile", ("cost", *_GPU))
         return profile.model(), f"profile {profile.name}", list(profile.notes())
-    if scenario.cost is not None:
+    if scenario.cost is not None and scenario.cost != MEASURED:
         found = cost_of(scenario.cost)
         has_times = isinstance(device_of(found), Layers)  # alone: GPU and model say how many KV blocks fit
         names = [name for name in _GPU if not (has_times and name in MEMORY)]
@@ -221,9 +222,20 @@ def _cost(scenario: Scenario, profile: Profile | None) -> tuple[CostModel, str, 
     split = split_of(scenario)
     flags = (("--gpu", scenario.gpu), ("--model", scenario.model), ("--tp", scenario.tp))
     defaults = ", ".join(flag for flag, value in flags if value is None)
-    name = f"roofline of {model} on {split.num_gpus} x {gpu}{split}{in_words(scenario)}"
-    said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
-    device = Roofline(
+    what = f"of {model} on {split.num_gpus} x {gpu}{split}{in_words(scenario)}"
+    chosen = f" (default {defaults})" if defaults else ""
+    if scenario.cost == MEASURED:
+        table, name = measured_table(scenario, gpu, model, split), f"measured times {what}"
+        cost, host = _hosted(table, split)
+        return cost, f"hosted {name}", [f"cost is {name}{chosen}", *notes_of(table), host]
+    name = f"roofline {what}"
+    said = f"cost is a {name}{chosen}, uncalibrated"
+    cost, host = _hosted(_roofline(scenario, gpu, model, split), split)
+    return cost, f"hosted {name}", [said, host]
+
+
+def _roofline(scenario: Scenario, gpu: str, model: str, split: Split) -> Roofline:
+    return Roofline(
         gpu,
         model,
         split.tp,
@@ -234,12 +246,16 @@ def _cost(scenario: Scenario, profile: Profile | None) -> tuple[CostModel, str, 
         quantization=scenario.quantization,
         kv_cache_dtype=scenario.kv_cache_dtype or "auto",
     )
+
+
+def _hosted(device: CostModel, split: Split) -> tuple[Hosted, str]:
+    """The device with the host of every rank, and what is said of it."""
     one = Hosted(device)
     # Every rank has a host of its own, which schedules each micro-batch.
     cost = Hosted(one.cost, one.base * split.pp, one.per_running / split.dp)
     base, each = cost.base * 1e6, cost.per_running * 1e6
     host = f"the host takes {base:g} us + {each:g} us per running request a step; async scheduling hides it"
-    return cost, f"hosted {name}", [said, host]
+    return cost, host
 
 
 def _memory(scenario: Scenario, cost: CostModel) -> CostModel:
