@@ -14,7 +14,7 @@ from batchwright import Fitted, Hosted
 from batchwright.calibration.blocks import BLOCKS, block_of, held_out
 from batchwright.calibration.cost_words import text_of
 from batchwright.calibration.errors import classes, errors
-from batchwright.calibration.measured import Steps, read_steps, steps_of, together
+from batchwright.calibration.measured import Steps, read_steps, steps_of, thinned, together
 from batchwright.calibration.report import profile_of, to_json
 from batchwright.calibration.solve import robust_fit
 from batchwright.calibration.steps import FEWEST, StepFit, fit_steps
@@ -304,6 +304,17 @@ def test_a_coefficient_that_is_hardly_known_is_named() -> None:
                                       + np.random.default_rng(1).uniform(0.004, 0.008, 80))))  # fmt: skip
     weak = {one.name for one in fit.coefficients if 0 < one.value < one.error}
     assert weak and all(name in fit.remarks[-1] for name in weak)
+
+
+def test_of_a_long_log_evenly_spaced_steps_are_fitted_and_the_range_is_that_of_all() -> None:
+    steps = steps_of(imported(20_100))
+    kept = thinned(steps, 80)
+    assert len(kept) == 80
+    assert kept.notes == ("of 20,100 steps, one in 252 is fitted, and errors are of those",)
+    assert kept.work["num_decodes"].tolist() == steps.work["num_decodes"][::252].tolist()
+    assert thinned(steps, 20_100) is steps
+    fit = fit_steps(steps)
+    assert len(fit.steps) == 10_050 and fit.range["num_decodes"] == (1, 7)
 
 
 def test_a_coefficient_is_never_negative() -> None:

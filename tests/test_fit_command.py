@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,11 @@ def test_wrong_input_is_one_line(command: Command, words: tuple[str, ...], why: 
 
 def test_a_profile_that_is_none_is_one_line(command: Command) -> None:
     assert "is no profile" in refusal(command("compare", *CHAT, "--profile", "four.csv"))
+
+
+def test_without_scipy_it_says_what_to_install(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    assert refusal(command("fit", LOG)).endswith("pip install 'batchwright[fit]'")
 
 
 def test_attention_can_be_left_out(command: Command) -> None:

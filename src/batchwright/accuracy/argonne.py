@@ -7,7 +7,7 @@ each run, a sum over its steps, and each coefficient's part of it is the sum of 
     latency = base * steps + per token * all tokens + per KV token * all KV tokens that decodes read
 
 Every run has as many prompt tokens as output tokens, so that what prefill takes cannot be told from what
-decode takes, and has no coefficient of its own.
+decode takes, and has no coefficient of its own.  The A100 of Argonne's Polaris have 40 GB.
 
 Source: argonne-lcf/LLM-Inference-Bench, All_results.csv (BSD-3-Clause).
 """
@@ -153,12 +153,12 @@ def _of_fit(residuals: list[float]) -> str:
 def _of_left_out(batches: list[Batch]) -> Iterator[str]:
     """They are told with what they took."""
     for batch in batches:
-        name, memory = GPUS[batch.gpu]
+        name, memory = GPUS[batch.gpu][0], batch.num_gpus * GPUS[batch.gpu][1]
         tokens = 2 * batch.length * batch.size
         yield (
             f"Left out of the fit: {batch.size} requests of {2 * batch.length:,} tokens on "
             f"{batch.num_gpus} x {name}.  Their {tokens:,} tokens of KV take {tokens * KV / 1e9:.0f} GB "
-            f"beside {WEIGHTS / 1e9:.0f} GB of weights, more than {batch.num_gpus * memory / 1e9:.0f} GB hold, "
+            f"beside {WEIGHTS / 1e9:.0f} GB of weights, more than {memory / 1e9:.0f} GB hold, "
             f"so they did not run as one batch: they took {batch.seconds:.0f} s."
         )
 

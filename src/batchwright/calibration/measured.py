@@ -147,6 +147,22 @@ def _without_empty(file: str, steps: Steps) -> Steps:
     )
 
 
+def thinned(steps: Steps, most: int) -> Steps:
+    """At most so many of the steps, evenly spaced, with a note."""
+    every = -(-len(steps) // most)
+    if every == 1:
+        return steps
+    note = f"of {len(steps):,} steps, one in {every} is fitted, and errors are of those"
+    return Steps(
+        work={name: values[::every] for name, values in steps.work.items()},
+        seconds=steps.seconds[::every],
+        host=None if steps.host is None else steps.host[::every],
+        notes=(*steps.notes, note),
+        sources=steps.sources,
+        about=steps.about,
+    )
+
+
 def together(parts: Sequence[Steps]) -> Steps:
     """All of them, in order, with the columns that all of them have."""
     names = [name for name in (*WORK, "tokens") if all(name in part.work for part in parts)]

@@ -20,7 +20,7 @@ import numpy as np
 
 from batchwright.calibration.blocks import HeldOut, Tell, held_out, nobody
 from batchwright.calibration.errors import Class, Errors, classes, errors
-from batchwright.calibration.measured import Steps
+from batchwright.calibration.measured import Steps, thinned
 from batchwright.calibration.solve import check_extra, robust_fit
 from batchwright.calibration.terms import UNITS, Terms, knots, usable
 from batchwright.cost import Cost, Fitted, Hosted
@@ -28,6 +28,7 @@ from batchwright.errors import InputError
 from batchwright.metrics import Numbers
 
 FEWEST: Final = 60  # steps of a fit
+MOST: Final = 20_000  # of a longer log as many, evenly spaced: their neighbours say the same
 KINKS: Final = (0, 4, 2)  # powers of these
 TIE: Final = 0.02  # of the least held-out error
 FAR: Final = 0.1  # total of held-out steps; more is told
@@ -54,6 +55,7 @@ class StepFit:
     held_out        errors of fits that did not see the block of a step
     classes         held-out errors by kind of step
     kept            terms that the steps do not determine, with the reason
+    range           of every feature of the measured steps, the least and the greatest
     """
 
     steps: Steps
@@ -64,16 +66,12 @@ class StepFit:
     held_out: Errors
     classes: tuple[Class, ...]
     kept: tuple[str, ...]
+    range: dict[str, tuple[float, float]]
 
     @property
     def cost(self) -> Cost:
         """The model of device and host."""
         return self.device if self.host is None else Hosted(self.device, *self.host)
-
-    @property
-    def range(self) -> dict[str, tuple[float, float]]:
-        """Of every feature of the steps, the least and the greatest."""
-        return {name: (float(values.min()), float(values.max())) for name, values in self.steps.work.items()}
 
 
     @property
@@ -82,8 +80,8 @@ class StepFit:
         found, total = [], self.held_out.total
         if abs(total) > FAR:
             found.append(
-                f"all steps together took {1 / (1 + total) - 1:+.0%} against the fit, which is of most of them: "
-                "the machine paused, or did what the log does not tell; totals predicted will be off by as much"
+                f"all steps together took {1 / (1 + total) - 1:+.0%} against the fit, which is of most of "
+                "them: the machine paused, or did what the log does not tell; predicted totals will miss that"
             )
         weak = [one.name for one in self.coefficients if 0 < one.value < one.error]
         if weak:
@@ -99,6 +97,8 @@ def fit_steps(steps: Steps, attention: bool = True, tell: Tell = nobody) -> Step
     check_extra()
     if len(steps) < FEWEST:
         raise InputError(f"{len(steps)} steps were measured; a fit needs {FEWEST}, give a longer log")
+    ends = {name: (float(values.min()), float(values.max())) for name, values in steps.work.items()}
+    steps = thinned(steps, MOST)
     names, kept = usable(steps.work, steps.seconds, attention)
     terms, out = _chosen(steps, names, tell)
     columns = terms.columns(steps.work)
@@ -113,6 +113,7 @@ def fit_steps(steps: Steps, attention: bool = True, tell: Tell = nobody) -> Step
         held_out=errors(out.seconds, steps.seconds),
         classes=tuple(classes(steps.work, out.seconds, steps.seconds)),
         kept=tuple(kept),
+        range=ends,
     )
 
 
