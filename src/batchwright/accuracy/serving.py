@@ -122,7 +122,7 @@ class GpuRun:
     def predict(self, step: float = 0.0) -> tuple[Times, int]:
         """Seconds of each request, and preemptions, under `vllm@0.19`, asynchronous."""
         requests = self.requests()
-        Simulator(Vllm(version="0.19"), self.cost(step), self.limits()).run(requests)
+        Simulator(Vllm(version="0.19"), self.cost(step), self.limits(), ahead=True).run(requests)
         return times_of(requests), sum(r.preemptions for r in requests)
 
     @cached_property
