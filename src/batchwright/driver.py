@@ -202,13 +202,13 @@ class Driver:
         self._interrupt()
         while b.transfer_time <= b.now:
             self._land()
-        seen = self._seen()
-        while self._arrivals.time <= seen:
+        planned = self._planned()
+        while self._arrivals.time <= planned:
             self._enqueue(self._arrivals.pop())
         while self._cancels and self._cancels[0][0] <= b.now:
             instant, _, r = heappop(self._cancels)
             self._cancel(r, instant)
-        while self._arrivals.time <= seen:  # those that followed a cancelled one
+        while self._arrivals.time <= planned:  # those that followed a cancelled one
             self._enqueue(self._arrivals.pop())
         if b.wake_time <= b.now:
             b.wake_time = NEVER
@@ -216,8 +216,8 @@ class Driver:
             self._drain_batch()
         self._set_alarm()
 
-    def _seen(self) -> float:
-        """Who has come by then is seen by the coming step."""
+    def _planned(self) -> float:
+        """When the coming step is planned: who has come by then is seen."""
         return self.batch.now
 
     def _land(self) -> None:

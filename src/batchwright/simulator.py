@@ -57,7 +57,7 @@ class Simulator(Driver):
         self.skip = skip and not audit
         self._audit = audit
         self._ahead = ahead and self.batch.overlap
-        self._begun = NEVER  # when the step that has just ended began, if somebody asks; NEVER: none has
+        self._last_begin = NEVER  # when the step that has just ended began, if somebody asks; NEVER: none has
         self._in_flight = NEVER  # end of the edited step that is running
         self._step = Step()
         self._anchor = 0.0  # start of the quiet stretch
@@ -142,8 +142,8 @@ class Simulator(Driver):
         self._holds = False
         self._is_quiet = False
 
-    def _seen(self) -> float:
-        return min(self.batch.now, self._begun) if self._ahead else self.batch.now
+    def _planned(self) -> float:
+        return min(self.batch.now, self._last_begin) if self._ahead else self.batch.now
 
     # --- deciding -------------------------------------------------------------
 
@@ -173,8 +173,8 @@ class Simulator(Driver):
     def _idle(self, until: float) -> bool:
         """Nothing runs: wait for the next event.  Raises PolicyError if there is none."""
         b = self.batch
-        if self._begun < NEVER and self._arrivals.time <= b.now:  # nothing was planned ahead of them
-            self._begun = NEVER
+        if self._last_begin < NEVER and self._arrivals.time <= b.now:  # nothing was planned ahead of them
+            self._last_begin = NEVER
             return True
         if self._alarm == NEVER and self._arrivals.are_stuck:
             self._decide_stuck()
@@ -190,7 +190,7 @@ class Simulator(Driver):
     def _jump(self, until: float) -> bool:
         """Let time pass to the next timed event, at most to `until`; False if there is none by then."""
         b = self.batch
-        self._begun = NEVER
+        self._last_begin = NEVER
         instant = min(self._alarm, until)
         if instant == NEVER:
             return False
@@ -229,7 +229,7 @@ class Simulator(Driver):
         self._in_flight = NEVER
         b = self.batch
         if self._ahead:
-            self._begun = b.now
+            self._last_begin = b.now
         b.now = end
         b.tick(1)
         free = b.blocks.free
@@ -275,7 +275,7 @@ class Simulator(Driver):
             if steps == 0:
                 return False
         if self._ahead:
-            self._begun = self._at(steps - 1) if steps > 1 else b.now
+            self._last_begin = self._at(steps - 1) if steps > 1 else b.now
         is_new = self._length == 0
         self._length += steps
         b.now = end

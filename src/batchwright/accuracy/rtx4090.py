@@ -15,8 +15,6 @@ PREEMPTIONS: Final = 194  # published for the run
 WRONG: Final = (
     "the profile says that its fit of unequal contexts is off, so contexts count as equal; with the alpha of "
     "the skew_fit.csv beside it every mean would be 2 to 3 % too high",
-    "a request that comes during a step is prefilled in the next one; vLLM has planned that one already, and "
-    "takes the one after",
     "host time, and gaps between kernels, are in no table and are taken as 0",
 )
 
