@@ -12,7 +12,7 @@ from batchwright.accuracy.study import Study
 CARD: Final = "RTXPRO6000"
 MEANS: Final = {"TTFT": 0.04, "TPOT": 0.01, "E2E": inf}
 WRONG: Final = (
-    "TPOT is 4 % too short for the first 50 requests and 3 % for the last 50, while few run, and within 0.6 % "
+    "TPOT is 4 % too short for the first 50 requests and 3 % for the last 50, while few run, within 0.6 % "
     "between: a step takes about 0.5 ms longer than its layers, one with prompt tokens 5 to 10 ms at first "
     "and 4 ms later; host time and gaps that no table holds, or a clock that falls under load",
     "of steps with prompt tokens the alpha of unequal contexts is the profile's pooled one: its classes hold "
