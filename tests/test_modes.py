@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import types
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ from typing import Any
 import pytest
 
 from batchwright import Batch, Constant, Hosted, Linear, Request, Roofline, Simulator
+from batchwright.cost import OperatorTimes, Table
 from batchwright.log import STAY
+from batchwright.operators.tables import operator_times
 from batchwright.policies import Dynamic, Orca, Static, Vllm
 from batchwright.step import Step
+from measured_operators import Made
 from strategies import limits_of, requests_of, timed_workload
 
 NUM_LOADS = 120
@@ -129,8 +133,14 @@ def cost_of(seed: int) -> Any:
         Hosted(curved, 1e-3, 1e-3),
         Roofline("H100-SXM", "mixtral-8x7b", pp=3, dp=2, ep=True, router_skew=0.6),
         Constant(0.0071),
+        Hosted(Table(made_times(), ()), 3e-3, 1e-4),
     )
     return costs[seed % len(costs)]
+
+
+@cache
+def made_times() -> OperatorTimes:
+    return operator_times(Made())
 
 
 def curved(step: Step) -> float:

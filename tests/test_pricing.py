@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 import batchwright as bw
-from batchwright.cost import stretch_of
+from batchwright.cost import Table, stretch_of
+from batchwright.operators.tables import operator_times
 from batchwright.run.pricing import Quiet, closed_form, inner_seconds
 from batchwright.step import Step
+from measured_operators import Made
 from strategies import for_every_seed
 
 DENSE = bw.Roofline("H100-SXM", "llama-3.1-8b")
+TABLE = Table(operator_times(Made()), ())
 COSTS: dict[str, Any] = {
     "constant": bw.Constant(0.02),
     "linear": bw.Linear(0.01, 1e-5, 1e-4, 1e-7),
@@ -21,6 +24,8 @@ COSTS: dict[str, Any] = {
     "two gpus": bw.Roofline("H100-SXM", "llama-3.1-8b", tp=2),
     "experts": bw.Roofline("H100-SXM", "mixtral-8x7b", tp=4),
     "hosted": bw.Hosted(DENSE),
+    "table": TABLE,
+    "hosted table": bw.Hosted(TABLE, base=0.004, per_running=1e-5),
     "slow host": bw.Hosted(bw.Linear(0.01, decode=1e-4, context=1e-5), base=0.012, per_running=3e-4),
 }
 OTHERS: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchwright.cost import CostModel, Roofline, device_of
+from batchwright.cost import CostModel, memory_of
 from batchwright.link import Link
 
 
@@ -11,7 +11,7 @@ def host_link(cost: CostModel) -> Link | None:
 
     Source: PCI Express, the generation of each GPU's data sheet (`hardware.gpus`).
     """
-    device = device_of(cost)
-    if not isinstance(device, Roofline) or device.gpu.host_link is None:
+    device = memory_of(cost)
+    if device is None or device.gpu.host_link is None:
         return None
     return Link(bandwidth=device.gpu.host_link, bytes_per_token=device.kv_bytes_per_token)

@@ -1,7 +1,7 @@
 """What limits leave open, settled once for all policies, from the cost and the loads.
 
-    num_kv_blocks   what the memory of a roofline's GPUs holds; else memory is not modelled
-    max_model_len   the longest prompt + `max_tokens` of the loads, at most what a roofline's model allows
+    num_kv_blocks   what the memory of the cost's GPUs holds, if it names any; else memory is not modelled
+    max_model_len   the longest prompt + `max_tokens` of the loads, at most what the cost's model allows
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from batchwright.cost import CostModel, Roofline, device_of
+from batchwright.cost import CostModel, memory_of
 from batchwright.errors import LimitError
 from batchwright.hardware import batch_limits, find_engine
 from batchwright.limits import Limits
@@ -50,8 +50,8 @@ def allowed_model_len(needed: int, cost: CostModel) -> int:
 
 def longest_model_len(cost: CostModel) -> int | None:
     """`max_position_embeddings` of the model of `cost`; None if it has none."""
-    device = device_of(cost)
-    return device.model.max_position_embeddings if isinstance(device, Roofline) else None
+    device = memory_of(cost)
+    return None if device is None else device.model.max_position_embeddings
 
 
 def check_model_len(given: int, most: int | None) -> None:
@@ -64,8 +64,8 @@ def check_model_len(given: int, most: int | None) -> None:
 
 def kv_blocks(limits: Limits, cost: CostModel, engine: str | None = None) -> int | None:
     """KV blocks of the GPUs of `cost`, all its data-parallel ranks together; None if it has none."""
-    device = device_of(cost)
-    if not isinstance(device, Roofline):
+    device = memory_of(cost)
+    if device is None:
         return None
     return device.num_kv_blocks_of_round(
         None, limits.block_size, limits.max_num_batched_tokens, limits.max_num_seqs, engine
@@ -76,17 +76,18 @@ def engine_blocks(
     flags: Limits, cost: CostModel, gpu_memory_utilization: float, engine: str | None
 ) -> int | None:
     """KV blocks that one engine counts under its own flags: of one data-parallel rank."""
-    device = device_of(cost)
-    if not isinstance(device, Roofline):
+    device = memory_of(cost)
+    if device is None:
         return None
     return device.num_kv_blocks(
         gpu_memory_utilization, flags.block_size, flags.max_num_batched_tokens, flags.max_num_seqs, engine
     )
 
 
-def usual_batch(device: CostModel, engine: str | None = None) -> tuple[int, int]:
-    """vLLM's defaults on `device`, for a server: `max_num_seqs` and `max_num_batched_tokens`."""
-    if not isinstance(device, Roofline):
+def usual_batch(cost: CostModel, engine: str | None = None) -> tuple[int, int]:
+    """vLLM's defaults on the GPUs of `cost`, for a server: `max_num_seqs` and `max_num_batched_tokens`."""
+    device = memory_of(cost)
+    if device is None:
         return SMALL_BATCH
     found = batch_limits(
         find_engine(engine),

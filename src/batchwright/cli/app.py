@@ -220,6 +220,39 @@ def policies(
     policies(names or [], json)
 
 
+@app.command()
+def operators(
+    *,
+    gpu: Annotated[str | None, Option(help="such as h100_sxm; without GPU and model: what there is")] = None,
+    model: Annotated[str | None, Option(help="name, or folder of a config.json")] = None,
+    tp: Annotated[int, Option("--tp", "--tensor-parallel-size", help="GPUs that share the model")] = 1,
+    enable_expert_parallel: Annotated[
+        bool, Option("--enable-expert-parallel", help="whole experts, spread over all GPUs")
+    ] = False,
+    engine: Annotated[str, Option(help="vllm, sglang or trtllm")] = "vllm",
+    engine_version: Annotated[str | None, Option(help="default: the usual one of the package")] = None,
+    quantization: Annotated[str | None, Option(help="of weights, such as fp8")] = None,
+    kv_cache_dtype: Annotated[str, Option(help="such as fp8; auto: 16 bits")] = "auto",
+    json: Annotated[bool, Option("--json", help="print JSON (docs/measured.md)")] = False,
+) -> None:
+    """Step times from operators that an installed package has measured, beside the roofline."""
+    from batchwright.cli.operators import Given, operators
+
+    operators(
+        Given(
+            gpu=gpu,
+            model=model,
+            tp=tp,
+            ep=enable_expert_parallel,
+            engine=engine,
+            version=engine_version,
+            quantization=quantization,
+            kv_cache_dtype=kv_cache_dtype,
+        ),
+        json,
+    )
+
+
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")
 app.add_typer(workload, name="workload")

@@ -14,7 +14,7 @@ import msgspec
 
 from batchwright.cli.progress import run_each
 from batchwright.cluster import MakesCluster
-from batchwright.cost import Roofline, device_of
+from batchwright.cost import memory_of
 from batchwright.errors import InputError, nearest
 from batchwright.export import (
     Exported,
@@ -215,8 +215,8 @@ def _model(prepared: Prepared, settings: Settings) -> str | None:
     """What `vllm serve` calls the model; None if the cost names none."""
     if settings.serve_model is not None:
         return settings.serve_model
-    device = device_of(prepared.cost)
-    found = _REPOSITORY.fullmatch(device.model.source) if isinstance(device, Roofline) else None
+    device = memory_of(prepared.cost)
+    found = None if device is None else _REPOSITORY.fullmatch(device.model.source)
     return None if found is None else found[1]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from batchwright.cluster.replicas import MOST
-from batchwright.cost import CostModel, Roofline, device_of
+from batchwright.cost import CostModel, Roofline, memory_of
 from batchwright.errors import InputError
 from batchwright.link import Link
 from batchwright.policies.check import check_number
@@ -47,9 +47,9 @@ def link_between(name: str, flags: LinkFlags, cost: CostModel, default: Callable
 
     `default`: the bandwidth, where no flag says it.  Raises InputError if neither flags nor cost know all.
     """
-    device = device_of(cost)
+    device = memory_of(cost)
     bandwidth, each = flags.bandwidth, flags.kv_bytes_per_token
-    if isinstance(device, Roofline):
+    if device is not None:
         bandwidth = default(device) if bandwidth is None else bandwidth
         each = device.kv_bytes_per_token if each is None else each
     if bandwidth is None or each is None:

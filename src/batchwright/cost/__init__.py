@@ -4,8 +4,8 @@
     Linear      a + p * prompt tokens + d * rows + c * KV tokens read + q * prefill attention
     Roofline    max(FLOPs / rate, bytes / bandwidth) of the matrices + the same of attention
                 + what GPUs send one another + launch
-    Layers      the layers of a model, each measured by itself (see `layer_profile`)
     Table       tables of measured operators: of all tokens + of attention + of the output head
+    Layers      the layers of a model, each measured by itself (see `layer_profile`)
     Hosted      a model of the device + the host's time, which adds to it or hides behind it
     any callable from Step to seconds
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from batchwright.cost.checks import GREATEST, LEAST
 from batchwright.cost.constant import Constant
 from batchwright.cost.features import FEATURES, Range, features
-from batchwright.cost.hosted import Hosted, device_of, reads_extremes
+from batchwright.cost.hosted import Hosted, device_of, memory_of, reads_extremes
 from batchwright.cost.layers import ExpertTimes, Layers, LayerTimes
 from batchwright.cost.linear import Linear
 from batchwright.cost.model import Cost, CostModel, Stretch
@@ -51,6 +51,7 @@ __all__ = [
     "device_of",
     "empty_seconds",
     "features",
+    "memory_of",
     "reads_extremes",
     "stretch_of",
 ]

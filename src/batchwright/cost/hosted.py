@@ -8,7 +8,9 @@ from batchwright.cost.checks import check_not_negative
 from batchwright.cost.device import closed_form, stretch_of_device
 from batchwright.cost.layers import Layers
 from batchwright.cost.model import CostModel, Stretch
+from batchwright.cost.roofline import Roofline
 from batchwright.cost.running_sum import RunningSum
+from batchwright.cost.table import Table
 from batchwright.errors import CostError
 from batchwright.step import Step
 
@@ -78,6 +80,14 @@ class Hosted:
 def device_of(cost: CostModel) -> CostModel:
     """The model of the device, without its host."""
     return cost.cost if isinstance(cost, Hosted) else cost
+
+
+def memory_of(cost: CostModel) -> Roofline | None:
+    """What counts the memory of the GPUs of `cost`, and knows their model; None: it names none."""
+    device = device_of(cost)
+    if isinstance(device, Table):
+        return device.memory
+    return device if isinstance(device, Roofline) else None
 
 
 def reads_extremes(cost: CostModel) -> bool:

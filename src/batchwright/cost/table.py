@@ -27,6 +27,7 @@ from math import inf
 
 from batchwright.cost.checks import LEAST
 from batchwright.cost.features import Range, outside
+from batchwright.cost.roofline import Roofline
 from batchwright.cost.surface import Plane, Polyline, Volume
 from batchwright.errors import CostError
 from batchwright.step import Step
@@ -83,14 +84,16 @@ class Table:
     """Seconds from tables of measured operators; see the module.
 
     `about`: what was measured, on what, and by whom, as pairs of a name and words for the reader; two
-    tables with the same words are equal.
+    tables with the same words are equal.  `memory`: the same model and GPUs, which counts KV blocks; None:
+    they are not in the catalogue.
     """
 
     times: OperatorTimes = field(repr=False, compare=False)
     about: tuple[tuple[str, str], ...]
+    memory: Roofline | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Table, (self.times, self.about)
+        return Table, (self.times, self.about, self.memory)
 
     @property
     def range(self) -> Range:

@@ -6,5 +6,6 @@ asks the package on a grid of steps once, and keeps the answers as a `Table`.
 """
 
 from batchwright.operators.measured import measured
+from batchwright.operators.notes import notes_of
 
-__all__ = ["measured"]
+__all__ = ["measured", "notes_of"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from batchwright.errors import InputError
+from batchwright.errors import BatchwrightError, InputError
 from batchwright.operators.extent import measured_context
 from batchwright.operators.names import kv_mode, weights_mode
 from batchwright.operators.package import Package, quiet
@@ -57,7 +57,6 @@ class MeasuredEngine:
             self._row_tokens = [i for i in layers if is_alike(self._row_layouts(i))]
             self._row_attention = [i for i in layers if i not in self._row_tokens]
             self.is_split = any(self.shared(n) != self.decodes(n) for n in (1, 32, 500, 4000))
-
         self.context_tokens = measured_context(
             package, asked.gpu, asked.engine, str(asked.version), asked.model, asked.tp
         )
@@ -150,6 +149,8 @@ class MeasuredEngine:
         """The answer.  The package's own errors are of many types; each becomes one line of ours."""
         try:
             return question()
+        except BatchwrightError:
+            raise
         except Exception as error:
             text = " ".join(str(error).split()).replace(str(self._package.folder), "...")
             asked = self.asked

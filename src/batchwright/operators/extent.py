@@ -14,7 +14,8 @@ from typing import Any, Final
 from batchwright.operators.package import Package
 
 TABLE: Final = "generation_attention_perf.parquet"
-COLUMNS: Final = ("num_heads", "num_key_value_heads", "head_dim", "batch_size", "isl", "step", "window_size")
+HEADS: Final = ("num_heads", "num_key_value_heads", "head_dim")
+WINDOW: Final = "window_size"  # 0: none; a column of newer tables
 
 
 def measured_context(package: Package, gpu: str, engine: str, version: str, model: str, tp: int) -> float:
@@ -52,8 +53,10 @@ def _heads(config: dict[str, Any], tp: int) -> tuple[int, int, int] | None:
 def _greatest(file: Path, heads: tuple[int, int, int]) -> float:
     from pyarrow import compute, parquet
 
-    filters = [*zip(COLUMNS, "===", heads, strict=False), ("window_size", "=", 0)]
-    rows = parquet.read_table(file, columns=list(COLUMNS), filters=filters)
+    filters = list(zip(HEADS, "===", heads, strict=True))
+    if WINDOW in parquet.read_schema(file).names:
+        filters.append((WINDOW, "=", 0))
+    rows = parquet.read_table(file, columns=["batch_size", "isl", "step"], filters=filters)
     if not rows.num_rows:
         return 0.0
     context = compute.add(rows["isl"], rows["step"])

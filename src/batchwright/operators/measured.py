@@ -11,6 +11,7 @@ from batchwright.cost import Table
 from batchwright.errors import InputError
 from batchwright.operators import cache
 from batchwright.operators.engine import Asked, MeasuredEngine
+from batchwright.operators.memory import roofline_of
 from batchwright.operators.names import find_gpu, find_model, kv_mode
 from batchwright.operators.package import Package, installed
 from batchwright.operators.tables import operator_times
@@ -46,7 +47,7 @@ def measured(
     kept = cache.load(file)
     if kept is not None:
         times, about = kept
-        return Table(times, tuple(about.items()))
+        return Table(times, tuple(about.items()), roofline_of(asked))
     table = built(package, opened(package, asked))
     cache.save(file, table.times, dict(table.about))
     return table
@@ -94,7 +95,8 @@ def built(package: Package, source: MeasuredEngine) -> Table:
     begin = perf_counter()
     times = operator_times(source)
     seconds = perf_counter() - begin
-    return Table(times, tuple(about(package, source, seconds).items()))
+    said = about(package, source, seconds)
+    return Table(times, tuple(said.items()), roofline_of(source.asked))
 
 
 def about(package: Package, source: MeasuredEngine, seconds: float) -> dict[str, str]:

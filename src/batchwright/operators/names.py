@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from batchwright.errors import InputError, nearest
+from batchwright.hardware import GPUS as CATALOGUE
+from batchwright.hardware import MODELS, Gpu, Model
+from batchwright.hardware import find_gpu as catalogue_gpu
+from batchwright.hardware import find_model as catalogue_model
 from batchwright.operators.package import ENGINES, Package
 
 GPUS: Final = {  # our names where they are not the package's in other letters
@@ -24,13 +28,30 @@ def find_gpu(package: Package, gpu: str, engine: str) -> str:
     """The package's name of a GPU on which that engine was measured.  Raises InputError."""
     if engine not in ENGINES:
         raise InputError(f"unknown engine {engine!r} of measured step times{nearest(engine, ENGINES)}")
-    plain = gpu.lower().replace("-", "_").replace(" ", "_")
-    name = GPUS.get(plain, plain)
     known = [system for system, engines in package.systems.items() if engine in engines]
+    name = plain_gpu(gpu) if plain_gpu(gpu) in known else _of_catalogue(gpu)
     if name not in known:
-        has = f"; it has them of {', '.join(known)}"
-        raise InputError(f"{package} has no measurements of {engine} on GPU {gpu!r}{has if known else ''}")
+        has = f"; it has them of {', '.join(known)}" if known else ""
+        raise InputError(f"{package} has no measurements of {engine} on GPU {gpu!r}{has}")
     return name
+
+
+def _of_catalogue(gpu: str) -> str:
+    try:
+        name = plain_gpu(catalogue_gpu(gpu).name)
+    except InputError:
+        name = plain_gpu(gpu)
+    return GPUS.get(name, name)
+
+
+def our_gpu(gpu: str) -> Gpu | None:
+    """The GPU of the catalogue that the package calls so; None: there is none."""
+    known = [name for name, other in GPUS.items() if other == gpu] or [gpu]
+    return next((own for name, own in CATALOGUE.items() if plain_gpu(name) in known), None)
+
+
+def plain_gpu(gpu: str) -> str:
+    return gpu.lower().replace("-", "_").replace(" ", "_")
 
 
 def find_model(package: Package, model: str) -> str:
@@ -39,7 +60,9 @@ def find_model(package: Package, model: str) -> str:
     folder = path.parent if path.name == "config.json" else path
     if (folder / "config.json").is_file():
         return str(folder.resolve())
-    matches = [name for name in package.models if model.lower() in (name.lower(), plain(name))]
+    own = MODELS.get(model.lower())
+    words = {model.lower(), "" if own is None else repository(own)}
+    matches = [name for name in package.models if words & {name.lower(), plain(name)}]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -50,9 +73,24 @@ def find_model(package: Package, model: str) -> str:
     )
 
 
+def our_model(model: str) -> Model | None:
+    """The model of the catalogue that the package calls so, or that a folder describes, if there is one."""
+    if (Path(model) / "config.json").is_file():
+        try:
+            return catalogue_model(Path(model) / "config.json")
+        except InputError:
+            return None
+    return next((own for own in MODELS.values() if repository(own) == plain(model)), None)
+
+
 def plain(name: str) -> str:
     """`llama-3.1-8b` of `meta-llama/Meta-Llama-3.1-8B`."""
     return name.rsplit("/", 1)[-1].lower().removeprefix("meta-")
+
+
+def repository(model: Model) -> str:
+    """The same of a model of the catalogue, whose source ends with its name."""
+    return plain(model.source.rsplit(" ", 1)[-1])
 
 
 def nearest_plain(model: str, known: Iterable[str]) -> str:

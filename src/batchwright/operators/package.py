@@ -10,7 +10,7 @@ single operators, and its times of whole steps.  Nothing of theirs is copied int
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,9 +49,12 @@ class Package:
     def systems(self) -> dict[str, list[str]]:
         """GPUs that have tables, and the engines that were measured on each, without loading any."""
         found: dict[str, set[str]] = {}
-        for place in (self.folder / "systems" / "data").glob("*/*/*/*"):
-            if place.is_dir() and place.parent.name in ENGINES:
-                found.setdefault(place.parents[2].name, set()).add(place.parent.name)
+        data = self.folder / "systems" / "data"
+        for pattern in ("*/*/*/*", "*/*/*"):  # GPU, family of operators, engine, version; or no family
+            for place in data.glob(pattern):
+                if place.is_dir() and place.parent.name in ENGINES:
+                    gpu = place.relative_to(data).parts[0]
+                    found.setdefault(gpu, set()).add(place.parent.name)
         return {name: sorted(engines) for name, engines in sorted(found.items())}
 
     @cached_property
@@ -59,9 +62,7 @@ class Package:
         """Names of the models that it knows by itself, as on Hugging Face."""
         files = (self.folder / "model_configs").glob("*_config.json")
         names = {file.name.removesuffix("_config.json") for file in files}
-        return sorted(
-            name.replace("--", "/", 1) for name in names if not name.endswith("_hf_quant")
-        )
+        return sorted(name.replace("--", "/", 1) for name in names if not name.endswith("_hf_quant"))
 
     def versions(self, gpu: str, engine: str) -> list[str]:
         """Versions of the engine that can be asked for on that GPU, the usual one first."""
@@ -79,9 +80,12 @@ class Package:
             ) from None
 
 
-def installed() -> Package:
-    """The package with measurements that is installed.  Raises InputError if there is none."""
-    for module, names in MODULES:
+def installed(modules: Iterable[tuple[str, tuple[str, ...]]] = MODULES) -> Package:
+    """The package with measurements that is installed.  Raises InputError if there is none.
+
+    `modules`: what is looked for, and the names that it may be installed by.
+    """
+    for module, names in modules:
         spec = find_spec(module)
         for place in (spec.submodule_search_locations or ()) if spec else ():
             if (Path(place) / "systems" / "data").is_dir():

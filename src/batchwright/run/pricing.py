@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchwright.cost import Constant, CostModel, Hosted, Linear, Roofline, Stretch
+from batchwright.cost import Constant, CostModel, Hosted, Linear, Roofline, Stretch, Table
 from batchwright.hardware import coefficients
 from batchwright.metrics import Numbers
+from batchwright.run.table_pricing import table_seconds
 from batchwright.step import Step
 
 # Seconds of so many quiet steps, from decodes, rows (decodes and padded ones) and KV tokens read
@@ -61,6 +62,8 @@ def closed_form(cost: CostModel, overlap: bool) -> Closed | None:
         return _linear(cost)
     if type(cost) is Roofline:
         return _roofline(cost) if cost.is_plain else None
+    if type(cost) is Table:
+        return table_seconds(cost)
     if type(cost) is Hosted:
         device = closed_form(cost.cost, overlap)
         return device and _hosted(cost, device, overlap)

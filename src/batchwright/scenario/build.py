@@ -14,19 +14,21 @@ from batchwright.cluster import Replicas, counting_engine
 from batchwright.cluster import server as server_of
 from batchwright.cluster import servers as servers_of
 from batchwright.comparison import DEFAULTS
-from batchwright.cost import CostModel, Hosted, Layers, Roofline, device_of
+from batchwright.cost import CostModel, Hosted, Layers, Roofline, device_of, memory_of
 from batchwright.cost_text import cost as cost_of
 from batchwright.errors import InputError, nearest
 from batchwright.hardware import find_engine
 from batchwright.limits import Limits
+from batchwright.operators import notes_of
 from batchwright.policies import Static
 from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
 from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.loads import load_of
+from batchwright.scenario.measured_cost import MEASURED, measured_table
 from batchwright.scenario.measured_range import range_notes
 from batchwright.scenario.policy_file import load_policy, named
 from batchwright.scenario.precision import PRECISION, in_words
-from batchwright.scenario.split import SPLITS, split_of
+from batchwright.scenario.split import SPLITS, Split, split_of
 from batchwright.settled import (
     allowed_model_len,
     check_model_len,
@@ -66,7 +68,7 @@ class Prepared:
     def resolved(self) -> Scenario:
         """The scenario with what was chosen for the user written out, so that it runs the same again."""
         given, server = self.scenario, dict[str, Any]()
-        if given.cost is None:
+        if given.cost in (None, MEASURED):
             server |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
             if given.num_gpu_blocks_override is None:
                 server["gpu_memory_utilization"] = usual_share(self.policies)
@@ -178,7 +180,7 @@ def _with_memory(policy: Any, scenario: Scenario) -> Any:
 
 def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
     """The cost model, its name, and what was chosen for the user."""
-    if scenario.cost is not None:
+    if scenario.cost is not None and scenario.cost != MEASURED:
         found = cost_of(scenario.cost)
         names = [*SPLITS, *PRECISION]
         if not isinstance(device_of(found), Layers):  # else they say how many KV blocks fit
@@ -186,15 +188,26 @@ def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
         given = [f"--{name.replace('_', '-')}" for name in names if is_given(scenario, name)]
         if given:
             raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
-        return found, scenario.cost, [f"cost is {scenario.cost}"]
+        return found, scenario.cost, [f"cost is {scenario.cost}", *notes_of(found)]
     gpu = DEFAULT_GPU if scenario.gpu is None else scenario.gpu
     model = DEFAULT_MODEL if scenario.model is None else scenario.model
     split = split_of(scenario)
     flags = (("--gpu", scenario.gpu), ("--model", scenario.model), ("--tp", scenario.tp))
     defaults = ", ".join(flag for flag, value in flags if value is None)
-    name = f"roofline of {model} on {split.num_gpus} x {gpu}{split}{in_words(scenario)}"
-    said = f"cost is a {name}{f' (default {defaults})' if defaults else ''}, uncalibrated"
-    device = Roofline(
+    what = f"of {model} on {split.num_gpus} x {gpu}{split}{in_words(scenario)}"
+    chosen = f" (default {defaults})" if defaults else ""
+    if scenario.cost == MEASURED:
+        table, name = measured_table(scenario, gpu, model, split), f"measured times {what}"
+        cost, host = _hosted(table, split)
+        return cost, f"hosted {name}", [f"cost is {name}{chosen}", *notes_of(table), host]
+    name = f"roofline {what}"
+    said = f"cost is a {name}{chosen}, uncalibrated"
+    cost, host = _hosted(_roofline(scenario, gpu, model, split), split)
+    return cost, f"hosted {name}", [said, host]
+
+
+def _roofline(scenario: Scenario, gpu: str, model: str, split: Split) -> Roofline:
+    return Roofline(
         gpu,
         model,
         split.tp,
@@ -205,12 +218,16 @@ def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
         quantization=scenario.quantization,
         kv_cache_dtype=scenario.kv_cache_dtype or "auto",
     )
+
+
+def _hosted(device: CostModel, split: Split) -> tuple[Hosted, str]:
+    """The device with the host of every rank, and what is said of it."""
     one = Hosted(device)
     # Every rank has a host of its own, which schedules each micro-batch.
     cost = Hosted(one.cost, one.base * split.pp, one.per_running / split.dp)
     base, each = cost.base * 1e6, cost.per_running * 1e6
     host = f"the host takes {base:g} us + {each:g} us per running request a step; async scheduling hides it"
-    return cost, f"hosted {name}", [said, host]
+    return cost, host
 
 
 def _memory(scenario: Scenario, cost: CostModel) -> CostModel:
@@ -268,11 +285,10 @@ def prefix_cache(scenario: Scenario) -> dict[str, Any]:
 
 def _batch_size(scenario: Scenario, cost: CostModel, engine: str | None) -> tuple[int, int, list[str]]:
     """`max_num_seqs` and `max_num_batched_tokens`."""
-    device = device_of(cost)
-    usual_seqs, usual_tokens = usual_batch(device, engine)
+    usual_seqs, usual_tokens = usual_batch(cost, engine)
     seqs, tokens = scenario.max_num_seqs, scenario.max_num_batched_tokens
     notes = []
-    reason = "vLLM's default on this GPU" if isinstance(device, Roofline) else "vLLM's default below 70 GiB"
+    reason = "vLLM's default on this GPU" if memory_of(cost) else "vLLM's default below 70 GiB"
     if tokens is None:
         tokens = usual_tokens
         notes.append(f"max_num_batched_tokens is {tokens}, {reason}")
