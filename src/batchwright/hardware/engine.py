@@ -25,7 +25,7 @@ from batchwright.errors import InputError
 FIRST: Final = (0, 6)
 LAST: Final = (0, 32)
 V1: Final = (0, 8)
-LATEST: Final = "0.32"
+UTILIZATION: Final = 0.92  # of the GPU memory: the default of the latest
 _TEXT: Final = re.compile(r"vllm(?:@v?(\d+)\.(\d+)(?:\.\w+)*)?")
 
 # What the worker holds besides tensors when it counts, in bytes: CUDA context (until 0.6 and in 0.8),
@@ -73,7 +73,7 @@ class Engine:
     @property
     def gpu_memory_utilization(self) -> float:
         """The default."""
-        return 0.92 if self.release >= (0, 21) else 0.9
+        return UTILIZATION if self.release >= (0, 21) else 0.9
 
     @property
     def subtracts_graphs(self) -> bool:

@@ -7,12 +7,8 @@ every GPU holds it whole.  Layers with a window need only its last tokens.
 
 from __future__ import annotations
 
-from typing import Final
-
 from batchwright.hardware.model import Model
 from batchwright.hardware.split import most_layers
-
-UTILIZATION: Final = 0.92  # of the GPU memory: the default of the latest vLLM, see `engine`
 
 
 def kv_bytes_per_token(model: Model, tp: int = 1, pp: int = 1) -> int:

@@ -1,11 +1,11 @@
 """What one GPU holds when vLLM counts its KV blocks.
 
     available = memory gpu_memory_utilization - weights - rotary table - profile run - runtime
-                - communication - CUDA graphs
+                - communication - CUDA graphs           (a CPU: no profile run, no graphs)
     blocks    = available / (block_size bytes per token)
 
 `kv_cache_memory_bytes` replaces `available`.  The rotary table has max_position_embeddings rows of
-`head_dim` in 16 bits.  Communication: 0.42 GiB where NVSwitch joins the GPUs of tensor parallelism (H100,
+`head_dim`.  Communication: 0.42 GiB where NVSwitch joins the GPUs of tensor parallelism (H100,
 tp 2: 0.55 GiB of non-torch memory instead of 0.13), 0.15 elsewhere (0.20 on A10 and RTX 3090).
 """
 
@@ -36,6 +36,7 @@ class Serving:
     gpu_memory_utilization  None: the default of the version
     kv_cache_memory_bytes   None: what is left of the memory
     enforce_eager           no CUDA graphs
+    is_chunked              may a prompt take several steps?
 
     Raises InputError on an unknown version, LimitError on a value that cannot be.
     """
@@ -46,6 +47,7 @@ class Serving:
     block_size: int = 16
     max_num_batched_tokens: int = 2048
     max_num_seqs: int = 256
+    is_chunked: bool = True
     enforce_eager: bool = False
     kv_cache_memory_bytes: int | None = None
     version: Engine = field(init=False)
@@ -110,15 +112,15 @@ def memory(gpu: Gpu, model: Model, serving: Serving) -> Memory:
     """Raises LimitError if the model cannot be split so."""
     split, engine = serving.split, serving.version
     check_split(model, *split)
-    tokens, seqs = serving.max_num_batched_tokens, serving.max_num_seqs
+    has_graphs = engine.subtracts_graphs and not serving.enforce_eager and not gpu.is_cpu
     found = Memory(
         usable=ceil(gpu.memory_bytes * serving.share),
         weights=weight_bytes(model, *split),
-        rotary=model.max_position_embeddings * model.head_dim * 2,
-        run=profile_run(engine, model, split.tp, tokens, seqs),
+        rotary=_rotary(model),
+        run=ProfileRun(0, 0) if gpu.is_cpu else _profile_run(model, serving),
         runtime=engine.runtime_bytes,
         communication=_communication(gpu, split),
-        graphs=0 if serving.enforce_eager or not engine.subtracts_graphs else graph_bytes(seqs),
+        graphs=graph_bytes(serving.max_num_seqs) if has_graphs else 0,
         available=0,
         per_token=kv_bytes_per_token(model, split.tp, split.pp),
         block_size=serving.block_size,
@@ -127,6 +129,16 @@ def memory(gpu: Gpu, model: Model, serving: Serving) -> Memory:
     left = found.usable - found.weights - found.engine_bytes
     given = serving.kv_cache_memory_bytes
     return replace(found, available=left if given is None else given)
+
+
+def _profile_run(model: Model, serving: Serving) -> ProfileRun:
+    tokens, seqs = serving.max_num_batched_tokens, serving.max_num_seqs
+    return profile_run(serving.version, model, serving.split.tp, tokens, seqs, serving.is_chunked)
+
+
+def _rotary(model: Model) -> int:
+    width = model.head_dim if model.latent is None else model.latent.rope_dim
+    return model.max_position_embeddings * width * model.dtype_bytes
 
 
 def _communication(gpu: Gpu, split: Split) -> int:
