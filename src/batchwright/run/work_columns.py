@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from batchwright.metrics import Numbers
-from batchwright.run.decode_runs import filled
+from batchwright.run.decode_runs import prompt_and_more
 from batchwright.run.timeline import Timeline
 
 
