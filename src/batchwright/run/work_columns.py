@@ -39,7 +39,7 @@ def _chunks(timeline: Timeline) -> tuple[Numbers, Numbers, Numbers]:
     stays, early = timeline.admitted, timeline.column("chunks").reshape(-1, 3)
     owners = np.searchsorted(stays["seat"], early[:, 1])
     begin = stays["cached"] + stays["brought"]
-    rest = filled(timeline) - begin - np.bincount(owners, early[:, 2], len(begin)).astype(np.int64)
+    rest = prompt_and_more(timeline) - begin - np.bincount(owners, early[:, 2], len(begin)).astype(np.int64)
     last = np.flatnonzero(timeline.has_prompt)
     ticks = np.concatenate((early[:, 0], stays["since"][last] - 1))
     places = np.concatenate((owners, last))
