@@ -176,7 +176,8 @@ def bench(command: Command) -> str:
 
 def test_requests_alone_give_the_efficiency_of_their_server(command: Command, bench: str) -> None:
     limits = ("--set", "max_num_seqs=256", "--set", "max_num_batched_tokens=8192")
-    found = json.loads(good(command("fit", bench, "--policy", "vllm", *limits, "-o", "server.yaml", "--json")))
+    printed = good(command("fit", bench, "--policy", "vllm", *limits, "-o", "server.yaml", "--json"))
+    found = json.loads(printed)
     assert found["kind"] == "requests" and (found["num_fitted"], found["num_requests"]) == (30, 60)
     values = {one["name"]: one["value"] for one in found["parameters"]}
     assert values["mfu"] == pytest.approx(0.37, rel=0.05) and values["mbu"] == pytest.approx(0.61, rel=0.1)
