@@ -308,3 +308,12 @@ def test_beside_a_layer_profile_gpu_and_model_say_how_many_kv_blocks_fit() -> No
         notes(gpu="RTX-4090")
     with pytest.raises(InputError, match="--cost is given together with --dtype"):
         notes(gpu="RTX-4090", model="llama-3.1-8b", dtype="float16")
+
+
+def test_flags_are_those_of_one_data_parallel_rank_of_the_profile(tmp_path: Path) -> None:
+    cost = f"layers('{with_experts(tmp_path)}', 'mixtral-8x7b', dp=2, ep=True)"
+    flags = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "num_gpu_blocks_override": 1001}
+    found = prepare(Scenario(workload="chat(n=30, rate=20)", policies="vllm", cost=cost, **flags))
+    limits = found.limits
+    assert (limits.max_num_seqs, limits.max_num_batched_tokens, limits.num_kv_blocks) == (32, 512, 2000)
+    assert any("a step is a round of 2 data-parallel ranks" in note for note in found.notes)
