@@ -123,6 +123,26 @@ def steps_of(run: Run) -> list[EngineStep]:
 
 @every_policy
 @for_every_seed(5)
+def test_a_request_is_first_scheduled_at_the_start_of_a_step_and_never_later_than_its_first_token(
+    name: str, seed: int
+) -> None:
+    columns, starts = (found := case(seed, name)).run.requests(), found.run.steps()["start_s"]
+    scheduled = columns["scheduled_s"]
+    assert np.isin(scheduled, starts).all()
+    assert (columns["arrival_s"] <= scheduled).all() and (scheduled < columns["first_token_s"]).all()
+    plain = [r for r in found.requests if r.preemptions == 0]
+    waits = sum(scheduled[r.id] - r.arrival for r in plain)
+    if len(plain) == len(found.requests):
+        assert found.run.waiting.area(1e9) == pytest.approx(waits, abs=1e-9)
+
+
+def test_a_request_that_never_had_a_seat_was_never_scheduled() -> None:
+    found = case(0, "vllm", longest=1)
+    assert np.isnan(found.run.requests()["scheduled_s"]).all()
+
+
+@every_policy
+@for_every_seed(5)
 def test_the_columns_of_the_requests_are_what_the_requests_say(name: str, seed: int) -> None:
     found = case(seed, name)
     columns = found.run.requests()

@@ -103,7 +103,7 @@ class RunFolder:
         file = self.folder / SUMMARY
         try:
             found = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise InputError(f"{self.folder}: is no run folder; make one with compare -o") from None
         except (OSError, ValueError, RecursionError):
             raise InputError(f"{file}: is no whole JSON; {AGAIN}") from None

@@ -352,6 +352,54 @@ def runs_diff(
 
 
 @app.command()
+def validate(
+    folder: Annotated[Path, Argument(metavar="RUN", help="run folder, of compare -o")],
+    *,
+    against: Annotated[Path, Option(help="what was measured: a file that import reads, or a folder of it")],
+    run: Annotated[
+        str | None, Option(help="which run of the measured file, if it holds several: its number or name")
+    ] = None,
+    policy: Annotated[str | None, Option(help="of the run folder, if it has several")] = None,
+    skip: Annotated[int, Option(help="leave out the first N requests by arrival, on both sides")] = 0,
+    bound: Annotated[
+        list[str] | None, Option(help="exit 3 if an error is greater, as e2e.mean=5%; may be repeated")
+    ] = None,
+    plot: Annotated[Path | None, Option(help="draw it to this file, .svg or .png")] = None,
+    force: Annotated[bool, Option("--force", help="replace a picture that is there")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/json.md) instead of tables")] = False,
+) -> int:
+    """Predicted against measured: how far off, where, and where to look."""
+    from batchwright.cli.validate import Settings, validate
+
+    settings = Settings(
+        against=against,
+        run=run,
+        policy=policy,
+        skip=skip,
+        bounds=bound or [],
+        plot=plot,
+        force=force,
+        as_json=json,
+    )
+    return validate(folder, settings)
+
+
+@app.command()
+def accuracy(
+    data: Annotated[Path, Argument(help="folder of published measurements, or of some of them")],
+    *,
+    output: Annotated[Path | None, Option("-o", "--output", help="write the page to this file (.md)")] = None,
+    strict: Annotated[bool, Option("--strict", help="refuse a folder that lacks some of them")] = False,
+    force: Annotated[bool, Option("--force", help="replace a file that is there")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/json.md) instead of the page")] = False,
+) -> None:
+    """Predicted against published measurements: the page docs/accuracy.md, made anew."""
+    from batchwright.cli.accuracy import Settings, accuracy
+
+    accuracy(data, Settings(output=output, strict=strict, force=force, as_json=json))
+
+
+@app.command()
 def article(
     *,
     seeds: Annotated[int, Option(help="workloads to average over, at least 10")] = 200,

@@ -16,7 +16,7 @@ from batchwright.figures import seconds
 from batchwright.interval import Interval, difference, paired_interval, sectioned, series_interval, warm_up
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED, SWAPPED, Log
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
-from batchwright.run.counts import Count, seated, waiting
+from batchwright.run.counts import Count, seat_begins, seated, waiting
 from batchwright.run.estimates import SPREADS, estimates, kept_requests
 from batchwright.run.fairness import Fairness, alone, clients, fairness
 from batchwright.run.gaps import Gaps, gaps, merged
@@ -123,6 +123,7 @@ class Run:
             "cached_tokens": cached.astype(np.int64),
             "preemptions": recomputes + swaps,
             "swaps": swaps,
+            "scheduled_s": self._first_admitted(),
             "first_token_s": first_token,
             "finished_s": finished,
             "ttft_s": first_token - arrival,
@@ -130,6 +131,14 @@ class Run:
             "e2e_s": e2e,
             "normalised_s": e2e / np.maximum(output, 1),
         }
+
+    def _first_admitted(self) -> Numbers:
+        """Seconds at which each request got its first seat, by id; nan for a request that never had one."""
+        found = np.full(len(self.load), np.inf)
+        for part in self.parts:
+            np.minimum.at(found, part.timeline.admitted["id"], seat_begins(part.timeline))
+        found[np.isinf(found)] = np.nan
+        return found
 
     def _token_times(self) -> tuple[Numbers, Numbers]:
         """Seconds of the first token and of the end, by id; nan for a request that has none."""
