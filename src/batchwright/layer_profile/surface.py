@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from batchwright.errors import InputError
-from batchwright.layer_profile.table import counts, read_table, seconds
+from batchwright.layer_profile.table import counts, only, read_table, seconds
 from batchwright.metrics import Numbers
 
 ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
@@ -30,7 +30,7 @@ class Surface:
 
 def read_attention(path: Path) -> Surface:
     """The attention of one layer.  Raises InputError."""
-    table = read_table(path, (*ATTENTION, "time_us"))
+    table = only(read_table(path, (*ATTENTION, "time_us")), "decode_q_len", "1")
     if "layer" in table and set(table["layer"]) != {"attention"}:
         others = sorted(set(table["layer"]) - {"attention"})
         raise InputError(f"{path}: layer {others[0]!r} is no plain attention, which alone is modelled")

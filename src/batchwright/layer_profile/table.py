@@ -39,6 +39,17 @@ def read_table(path: Path, numbers: Sequence[str], names: Sequence[str] = ()) ->
     return {name: [row[i] for row in body] for i, name in enumerate(header)}
 
 
+def only(table: dict[str, list[str]], name: str, value: str) -> dict[str, list[str]]:
+    """The rows with this value in the column `name`; all, if there is no such column.
+
+    Newer profiles have more columns: which attention, and tokens of a decode that verifies drafts.
+    """
+    if name not in table:
+        return table
+    kept = [i for i, text in enumerate(table[name]) if text == value]
+    return {key: [column[i] for i in kept] for key, column in table.items()}
+
+
 def counts(path: Path, table: dict[str, list[str]], name: str, least: int = 0) -> Numbers:
     """A column of whole numbers of at least `least`.  Raises InputError on another value."""
     return np.array([_count(path, at, name, text, least) for at, text in enumerate(table[name], 2)], np.int64)

@@ -9,7 +9,7 @@ from typing import Any
 
 from batchwright.cost.skew import NO_SKEW, Key, Skew
 from batchwright.errors import InputError
-from batchwright.layer_profile.table import counts, number, read_table
+from batchwright.layer_profile.table import counts, number, only, read_table
 
 LABELS = ("n_label", "skew_rate_label", "kv_big_label", "kp_label")
 _LABEL = re.compile(r"[A-Za-z]+(<=|=|>)([0-9]+)(k?)(%?)")
@@ -17,7 +17,7 @@ _LABEL = re.compile(r"[A-Za-z]+(<=|=|>)([0-9]+)(k?)(%?)")
 
 def read_skew(path: Path, default: float) -> Skew:
     """The classes of a file; `default`: alpha where it has none.  Raises InputError."""
-    table = read_table(path, ("pc", "alpha"), LABELS)
+    table = only(read_table(path, ("pc", "alpha"), LABELS), "layer", "attention")
     edges: list[list[float]] = []
     places = [counts(path, table, "pc").tolist()]
     for name in LABELS:
@@ -38,7 +38,8 @@ def skew_of(tables: Path, meta: dict[str, Any], tp: int) -> Skew:
     path, fit = tables / "skew_fit.csv", meta.get("skew_fit") or {}
     if not path.exists() or not fit.get("enabled", True):
         return NO_SKEW
-    entry = (fit.get("per_tp") or {}).get(tp) or {}
+    per_tp = fit.get("per_tp") or {}
+    entry = per_tp.get(tp) or per_tp.get(str(tp)) or {}
     return read_skew(path, float(entry.get("alpha_default", 0.0)))
 
 
