@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from batchwright.errors import InputError
-from batchwright.layer_profile.table import counts, only, read_table, seconds
+from batchwright.layer_profile.table import counts, read_table, rows_of, seconds
 from batchwright.metrics import Numbers
 
 ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
@@ -30,12 +30,13 @@ class Surface:
 
 def read_attention(path: Path) -> Surface:
     """The attention of one layer.  Raises InputError."""
-    table = only(read_table(path, (*ATTENTION, "time_us")), "decode_q_len", "1")
+    table = read_table(path, (*ATTENTION, "time_us"))
     if "layer" in table and set(table["layer"]) != {"attention"}:
         others = sorted(set(table["layer"]) - {"attention"})
         raise InputError(f"{path}: layer {others[0]!r} is no plain attention, which alone is modelled")
     keys = np.stack([counts(path, table, name) for name in ATTENTION], axis=1)
-    return whole(path, keys, seconds(path, table))
+    is_plain = rows_of(table, "decode_q_len", "1")
+    return whole(path, keys[is_plain], seconds(path, table)[is_plain])
 
 
 def filled(path: Path, keys: Numbers, times: Numbers) -> Surface:

@@ -39,15 +39,13 @@ def read_table(path: Path, numbers: Sequence[str], names: Sequence[str] = ()) ->
     return {name: [row[i] for row in body] for i, name in enumerate(header)}
 
 
-def only(table: dict[str, list[str]], name: str, value: str) -> dict[str, list[str]]:
-    """The rows with this value in the column `name`; all, if there is no such column.
+def rows_of(table: dict[str, list[str]], name: str, value: str) -> Numbers:
+    """Which rows have this value in the column `name`; all, if there is no such column.
 
     Newer profiles have more columns: which attention, and tokens of a decode that verifies drafts.
     """
-    if name not in table:
-        return table
-    kept = [i for i, text in enumerate(table[name]) if text == value]
-    return {key: [column[i] for i in kept] for key, column in table.items()}
+    first = next(iter(table.values()))
+    return np.array([text == value for text in table.get(name, [value] * len(first))])
 
 
 def counts(path: Path, table: dict[str, list[str]], name: str, least: int = 0) -> Numbers:

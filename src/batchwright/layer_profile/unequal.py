@@ -9,7 +9,7 @@ from typing import Any
 
 from batchwright.cost.skew import NO_SKEW, Key, Skew
 from batchwright.errors import InputError
-from batchwright.layer_profile.table import counts, number, only, read_table
+from batchwright.layer_profile.table import counts, number, read_table, rows_of
 
 LABELS = ("n_label", "skew_rate_label", "kv_big_label", "kp_label")
 _LABEL = re.compile(r"[A-Za-z]+(<=|=|>)([0-9]+)(k?)(%?)")
@@ -17,7 +17,7 @@ _LABEL = re.compile(r"[A-Za-z]+(<=|=|>)([0-9]+)(k?)(%?)")
 
 def read_skew(path: Path, default: float) -> Skew:
     """The classes of a file; `default`: alpha where it has none.  Raises InputError."""
-    table = only(read_table(path, ("pc", "alpha"), LABELS), "layer", "attention")
+    table = read_table(path, ("pc", "alpha"), LABELS)
     edges: list[list[float]] = []
     places = [counts(path, table, "pc").tolist()]
     for name in LABELS:
@@ -26,7 +26,9 @@ def read_skew(path: Path, default: float) -> Skew:
         places.append([edges[-1].index(top) for top in tops])
     alpha = [number(path, at, "alpha", text) for at, text in enumerate(table["alpha"], 2)]
     keys: list[Key] = [(a, b, c, d, e) for a, b, c, d, e in zip(*places, strict=True)]
-    return Skew(edges, dict(zip(keys, alpha, strict=True)), default)
+    kept = rows_of(table, "layer", "attention").tolist()
+    found = {key: value for key, value, is_ours in zip(keys, alpha, kept, strict=True) if is_ours}
+    return Skew(edges, found, default)
 
 
 def skew_of(tables: Path, meta: dict[str, Any], tp: int) -> Skew:
