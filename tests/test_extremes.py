@@ -102,7 +102,7 @@ def test_the_log_tells_the_contexts_of_every_stretch(seed: int) -> None:
     timeline = timeline_of(run(drawn(Random(seed)), load, Seen())[0])
     least, greatest = extremes(timeline)
     is_long = timeline.steps > 1
-    columns = (timeline.decodes, timeline.padded, timeline._context, least, greatest)
+    columns = (timeline.decodes, timeline.padded, timeline.first_context, least, greatest)
     assert set(zip(*(column[is_long].tolist() for column in columns), strict=True)) <= set(seen)
 
 

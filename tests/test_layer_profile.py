@@ -137,6 +137,16 @@ def test_a_slice_that_was_measured_at_fewer_places_is_read_between_its_own(tmp_p
     assert grid.at(64, 128, 16, 512) == pytest.approx(low + (high - low) * (512 - 128) / (2048 - 128))
 
 
+def test_rows_of_decodes_that_verify_drafts_are_left_out(tmp_path: Path) -> None:
+    def with_drafts(text: str) -> str:
+        head, *lines = text.splitlines()
+        rows = [f"{line},{tokens}" for line in lines for tokens in (1, 4)]
+        return "\n".join([f"{head},decode_q_len", *rows]) + "\n"
+
+    found = layers(copied(tmp_path, attention=with_drafts), layers=2)
+    assert found.seconds(decodes(4)) == layers(FOLDER, layers=2).seconds(decodes(4))
+
+
 def test_attention_never_falls_as_contexts_grow(tmp_path: Path) -> None:
     noisy = copied(tmp_path, attention=lambda text: text.replace("0,0,4,512,16.0", "0,0,4,512,9.0"))
     values = read_profile(noisy).attention.values
@@ -194,7 +204,7 @@ def test_a_missing_degree_has_a_part_of_what_a_rank_has_a_part_of() -> None:
     once = (least + 3 / 2) + 2
     head = (least_of_head := 2) + (304 - least_of_head) / 2 + 22
     attention = floor + (16 - floor) / 2
-    wires = 2 * 32 * (2 * 1 * 1.0 + 2 * 1 / 2 * 4 * 4096 * 2 / 32e9 * 1e6)  # link of the RTX 4090
+    wires = 2 * 32 * (2 * 1 * 6.2 + 2 * 1 / 2 * 4 * 4096 * 2 / (0.57 * 32e9) * 1e6)  # an RTX 4090 on PCIe
     expected = once + 32 * (layer + attention) + head + wires
     assert two.seconds(decodes(4)) * 1e6 == pytest.approx(expected, rel=1e-9)
 
@@ -308,3 +318,12 @@ def test_beside_a_layer_profile_gpu_and_model_say_how_many_kv_blocks_fit() -> No
         notes(gpu="RTX-4090")
     with pytest.raises(InputError, match="--cost is given together with --dtype"):
         notes(gpu="RTX-4090", model="llama-3.1-8b", dtype="float16")
+
+
+def test_flags_are_those_of_one_data_parallel_rank_of_the_profile(tmp_path: Path) -> None:
+    cost = f"layers('{with_experts(tmp_path)}', 'mixtral-8x7b', dp=2, ep=True)"
+    flags = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "num_gpu_blocks_override": 1001}
+    found = prepare(Scenario(workload="chat(n=30, rate=20)", policies="vllm", cost=cost, **flags))
+    limits = found.limits
+    assert (limits.max_num_seqs, limits.max_num_batched_tokens, limits.num_kv_blocks) == (32, 512, 2000)
+    assert any("a step is a round of 2 data-parallel ranks" in note for note in found.notes)

@@ -10,8 +10,8 @@ With tensor parallelism every layer ends attention and feed-forward with an all-
 
     2 (tp - 1) hops + 2 (tp - 1)/tp * tokens * hidden * 2 bytes / link
 
-With experts on `ranks` = tp * dp GPUs, tokens are gathered before them and reduced after, (ranks - 1)
-hops and (ranks - 1)/ranks of their bytes each way.
+Where tp * dp = n GPUs share experts, whole or cut, and not all have the same tokens, these are gathered
+before them and reduced after: n - 1 hops and (n - 1)/n of their bytes each way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from batchwright.cost.layers import ExpertTimes, LayerTimes
 from batchwright.errors import InputError
 from batchwright.hardware import Gpu, Model
 from batchwright.hardware.names import model_of
-from batchwright.hardware.roofline import PCIE_HOP
+from batchwright.hardware.roofline import SWITCHED_HOP
 from batchwright.layer_profile.folder import Profile, read_profile
 from batchwright.layer_profile.lines import Line
 from batchwright.layer_profile.shapes import at_tp
@@ -42,6 +42,11 @@ ONCE: Final = ("embedding", "final_layernorm")
 TWICE: Final = ("layernorm",)
 FEED_FORWARD: Final = ("gate_up_proj", "act_fn", "down_proj")  # of layers without experts
 ACTIVATION: Final = 2  # bytes
+# All-reduces of two RTX PRO 6000 over PCIe 5 take 12.3 us + bytes / 36.5 GB/s from 4 KiB to 20 MiB, which in
+# a ring of two is two hops, and 57 % of what the slot can move.
+# Source: LLMServingSim 2, hardware.yaml of that card: NCCL under vLLM, 2 ranks.
+PCIE_HOP: Final = 6.2e-6
+PCIE_SHARE: Final = 0.57
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +61,13 @@ class Split:
 
     @property
     def ranks(self) -> int:
-        """GPUs that experts are spread over."""
+        """GPUs that whole experts are spread over; 1: every expert is cut over all GPUs."""
         return self.tp * self.dp if self.ep else 1
+
+    @property
+    def peers(self) -> int:
+        """GPUs that tokens are gathered from before experts, and reduced to after them."""
+        return self.tp * self.dp if self.ep or self.dp > 1 else 1
 
 
 def layers(
@@ -126,8 +136,12 @@ def _wires(profile: Profile, gpus: int, link: float | None, hop: float | None) -
         raise InputError(
             f"{profile.folder}: the link of GPU {profile.hardware!r} is not known; give link, in bytes/s"
         )
-    speed = gpu.link if link is None and gpu is not None else link
-    return {"link": float(speed or 0.0), "hop": PCIE_HOP if hop is None else hop}
+    is_switched = gpu is not None and gpu.switched
+    if link is None and gpu is not None:
+        link = gpu.link if is_switched else PCIE_SHARE * gpu.link
+    if hop is None:
+        hop = SWITCHED_HOP if is_switched else PCIE_HOP
+    return {"link": float(link or 0.0), "hop": hop}
 
 
 def _gpu(name: str) -> Gpu | None:
@@ -165,10 +179,10 @@ def _times(profile: Profile, shape: Model | None, count: int, split: Split, grap
     hidden = 0 if shape is None else shape.hidden
     rest = split.tp - 1
     sent = 2 * count * 2 * rest / split.tp * hidden * ACTIVATION  # bytes per token, of all-reduces
-    gathered = 0.0 if split.ranks == 1 or shape is None else _gathered(shape, split)
+    gathered = 0.0 if split.peers == 1 or shape is None else _gathered(shape, split)
     waits = 2 * count * 2 * rest
-    if shape is not None and split.ranks > 1:
-        waits += 2 * shape.moe_layers * (split.ranks - 1)
+    if shape is not None and split.peers > 1:
+        waits += 2 * shape.moe_layers * (split.peers - 1)
     return LayerTimes(
         matrices=_matrices(profile, shape, count, graphs),
         head=_curve(list(profile.sequences.values()), [1] * len(profile.sequences)),
@@ -185,7 +199,7 @@ def _times(profile: Profile, shape: Model | None, count: int, split: Split, grap
 def _gathered(shape: Model, split: Split) -> float:
     """Seconds to bring one token of any rank to all that have experts, and back, in all layers."""
     numbers = 2 * shape.hidden + shape.experts  # hidden state there and back, router logits there
-    share = (split.ranks - 1) / split.ranks
+    share = (split.peers - 1) / split.peers
     return shape.moe_layers * numbers * ACTIVATION * share / split.link
 
 
@@ -235,8 +249,7 @@ def _experts(profile: Profile, shape: Model, split: Split) -> ExpertTimes | None
         return None
     surface, is_whole = profile.experts.of(split.ranks)
     axes = [*(axis.tolist() for axis in surface.axes), [0], [0]]
-    # Without expert parallelism every rank has a part of each expert.
-    part = 1.0 if split.ep else 1.0 / split.tp
+    part = 1.0 if split.ep else 1.0 / (split.tp * split.dp)  # of each expert, or of all experts
     values = (shape.moe_layers * part * surface.values).ravel().tolist()
     return ExpertTimes(
         seconds=Grid(axes, values),

@@ -14,7 +14,6 @@ import numpy as np
 
 from batchwright.layer_profile.surface import Surface, filled
 from batchwright.layer_profile.table import counts, read_table, seconds
-from batchwright.metrics import Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +37,5 @@ def read_experts(path: Path) -> ExpertFile:
     times = seconds(path, table)
     ranks = counts(path, table, "ep", 1) if "ep" in table else np.zeros(len(times), np.int64)
     return ExpertFile(
-        {int(ep): _surface(path, keys[ranks == ep], times[ranks == ep]) for ep in np.unique(ranks)}
+        {int(ep): filled(path, keys[ranks == ep], times[ranks == ep]) for ep in np.unique(ranks)}
     )
-
-
-def _surface(path: Path, keys: Numbers, times: Numbers) -> Surface:
-    return filled(path, keys, times)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from batchwright.errors import InputError
-from batchwright.layer_profile.table import counts, read_table, seconds
+from batchwright.layer_profile.table import counts, read_table, rows_of, seconds
 from batchwright.metrics import Numbers
 
 ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
@@ -35,7 +35,8 @@ def read_attention(path: Path) -> Surface:
         others = sorted(set(table["layer"]) - {"attention"})
         raise InputError(f"{path}: layer {others[0]!r} is no plain attention, which alone is modelled")
     keys = np.stack([counts(path, table, name) for name in ATTENTION], axis=1)
-    return whole(path, keys, seconds(path, table))
+    is_plain = rows_of(table, "decode_q_len", "1")
+    return whole(path, keys[is_plain], seconds(path, table)[is_plain])
 
 
 def filled(path: Path, keys: Numbers, times: Numbers) -> Surface:

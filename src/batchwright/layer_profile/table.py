@@ -39,6 +39,15 @@ def read_table(path: Path, numbers: Sequence[str], names: Sequence[str] = ()) ->
     return {name: [row[i] for row in body] for i, name in enumerate(header)}
 
 
+def rows_of(table: dict[str, list[str]], name: str, value: str) -> Numbers:
+    """Which rows have this value in the column `name`; all, if there is no such column.
+
+    Newer profiles have more columns: which attention, and tokens of a decode that verifies drafts.
+    """
+    first = next(iter(table.values()))
+    return np.array([text == value for text in table.get(name, [value] * len(first))])
+
+
 def counts(path: Path, table: dict[str, list[str]], name: str, least: int = 0) -> Numbers:
     """A column of whole numbers of at least `least`.  Raises InputError on another value."""
     return np.array([_count(path, at, name, text, least) for at, text in enumerate(table[name], 2)], np.int64)

@@ -9,7 +9,7 @@ from typing import Any
 
 from batchwright.cost.skew import NO_SKEW, Key, Skew
 from batchwright.errors import InputError
-from batchwright.layer_profile.table import counts, number, read_table
+from batchwright.layer_profile.table import counts, number, read_table, rows_of
 
 LABELS = ("n_label", "skew_rate_label", "kv_big_label", "kp_label")
 _LABEL = re.compile(r"[A-Za-z]+(<=|=|>)([0-9]+)(k?)(%?)")
@@ -26,7 +26,9 @@ def read_skew(path: Path, default: float) -> Skew:
         places.append([edges[-1].index(top) for top in tops])
     alpha = [number(path, at, "alpha", text) for at, text in enumerate(table["alpha"], 2)]
     keys: list[Key] = [(a, b, c, d, e) for a, b, c, d, e in zip(*places, strict=True)]
-    return Skew(edges, dict(zip(keys, alpha, strict=True)), default)
+    kept = rows_of(table, "layer", "attention").tolist()
+    found = {key: value for key, value, is_ours in zip(keys, alpha, kept, strict=True) if is_ours}
+    return Skew(edges, found, default)
 
 
 def skew_of(tables: Path, meta: dict[str, Any], tp: int) -> Skew:
@@ -38,7 +40,8 @@ def skew_of(tables: Path, meta: dict[str, Any], tp: int) -> Skew:
     path, fit = tables / "skew_fit.csv", meta.get("skew_fit") or {}
     if not path.exists() or not fit.get("enabled", True):
         return NO_SKEW
-    entry = (fit.get("per_tp") or {}).get(tp) or {}
+    per_tp = fit.get("per_tp") or {}
+    entry = per_tp.get(tp) or per_tp.get(str(tp)) or {}
     return read_skew(path, float(entry.get("alpha_default", 0.0)))
 
 

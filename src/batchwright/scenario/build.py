@@ -120,7 +120,7 @@ def prepare(scenario: Scenario, load: Workload | None = None) -> Prepared:
     cost, cost_name, cost_notes = _cost(scenario, profile)
     memory = _memory(scenario, cost)
     flags, limit_notes = _limits(scenario, memory, load, counting_engine(policies.values()))
-    split = split_of(scenario)
+    split = _split(scenario, cost)
     limits = split.together(flags)
     check_lengths(scenario, limits, load)
     policies = {name: _with_memory(policy, scenario) for name, policy in policies.items()}
@@ -271,6 +271,14 @@ def _memory(scenario: Scenario, cost: CostModel) -> CostModel:
             )
         return cost
     return Roofline(scenario.gpu, scenario.model, device.tp, dp=device.times.dp, ep=device.ep)
+
+
+def _split(scenario: Scenario, cost: CostModel) -> Split:
+    """How the model is split: as the scenario says, or the layer times that its cost names."""
+    device = device_of(cost)
+    if not isinstance(device, Layers):
+        return split_of(scenario)
+    return Split(tp=device.tp, pp=1, dp=device.times.dp, ep=device.ep)
 
 
 def _check_alone(scenario: Scenario, key: str, others: Sequence[str]) -> None:
