@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 Key = tuple[str, int, int]
@@ -412,8 +413,11 @@ def timed(
     seconds: Seconds,
     policy: Callable[[dict[str, Any]], Policy] = VllmReference,
     empty: float = 0.0,
+    ahead: bool = False,
 ) -> dict[str, dict[str, float]]:
     """`arrival`, `first_token`, `finished` and `preemptions` of every request.
+
+    `ahead`: a step is planned when the one before it begins, unless nothing runs.
 
     A step starts when the one before has ended; one without any token takes `empty` seconds.
     A request with `after` comes `think` seconds after its client has seen the end of that one.
@@ -423,15 +427,16 @@ def timed(
     coming = deque(row for row in rows if row.after is None)
     thinking = [row for row in rows if row.after is not None]
     flight: deque[Plan] = deque()
-    now = 0.0
+    now, begun = 0.0, inf
     while coming or engine.holds():
-        _enqueue(engine, coming, now)
+        _enqueue(engine, coming, min(now, begun) if ahead else now)
         plan = engine.plan(now, not coming and not thinking)
         if plan is None and not coming and engine.wake() is None:
             plan = engine.plan(now, True)  # nobody comes before one of those that wait is served
         if plan is None:
-            now = _next_event(engine, coming, now)
+            now, begun = _next_event(engine, coming, now), inf
             continue
+        begun = now
         now += seconds(work_of(plan)) if plan.parts else empty
         ended = _note_tokens(plan, now)
         flight.append(plan)

@@ -22,8 +22,8 @@ from batchwright.errors import InputError
 from batchwright.files import write_whole
 from batchwright.run_folder import RunFolder, check_place
 from batchwright.scenario.text import as_yaml, read
-from batchwright.scenario.yaml_text import GREATEST, parse, written
 from batchwright.workload import Workload
+from batchwright.yaml_text import GREATEST, parse, written
 
 Refused = Callable[..., str]
 SMALL = ("compare", "burst(n=20, prompt=30, output=6)", "--cost", "constant(0.02)")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from batchwright.cost import (
     Constant,
+    Fitted,
     Hosted,
     Linear,
     Roofline,
@@ -76,6 +77,21 @@ linears = st.builds(
     context=small(1e-6),
     prefill_attention=small(1e-9),
 )
+
+
+@st.composite
+def fitteds(draw: st.DrawFn) -> Fitted:
+    counts = sorted(draw(st.sets(st.integers(0, 4096), min_size=2, max_size=6)))
+    points, seconds = [], draw(st.floats(1e-3, 1))
+    for i, count in enumerate(counts):
+        gap = count - counts[i - 1] if i else 0
+        seconds += gap * draw(small(1e-6 if i < 2 else 1e-3))
+        points.append((float(count), seconds + 0.005))
+    terms = {name: draw(small(1e-3)) for name in ("chunk", "decode")}
+    per_token = {name: draw(small(1e-6)) for name in ("context", "past", "prefill_attention")}
+    return Fitted(points, **terms, **per_token)
+
+
 rooflines = st.builds(
     Roofline,
     gpu=st.sampled_from(["H100-SXM", "A100-40G", "L4", "T4"]),
@@ -99,7 +115,7 @@ splits = st.builds(
     router_skew=st.sampled_from([0.0, 0.8]),
     context_cv=small(2),
 )
-devices = st.one_of(st.builds(Constant, st.floats(1e-6, 1)), linears, rooflines, splits)
+devices = st.one_of(st.builds(Constant, st.floats(1e-6, 1)), linears, fitteds(), rooflines, splits)
 # Host times near the device's, so that they cross within the stretch
 hosts = st.builds(Hosted, devices, base=small(0.05), per_running=small(1e-4))
 models = st.one_of(devices, hosts)
@@ -286,6 +302,53 @@ def test_linear_is_its_formula():
     )  # fmt: skip
     model = Linear(base=0.5, prefill=0.01, decode=0.1, context=0.001, prefill_attention=1e-4)
     assert model.seconds(step) == pytest.approx(0.5 + 1.0 + 1.0 + 0.53 + 0.9, rel=1e-15)
+
+
+def test_fitted_is_its_formula():
+    model = Fitted(
+        [(1, 2.0), (11, 3.0), (21, 7.0)], chunk=10, decode=100,
+        context=0.25, past=0.5, prefill_attention=0.125,
+    )
+    step = make(prefill_tokens=6, num_chunks=2, prefill_attention=16.0, past_tokens=4, num_decodes=8,
+                padded_rows=2, context_tokens=40)  # fmt: skip
+    assert model.seconds(step) == (3.0 + 5 * 0.4) + 2 * 10 + 10 * 100 + 40 * 0.25 + 4 * 0.5 + 16 * 0.125
+    assert model.seconds(make(num_decodes=1)) == 2.0 + 100
+    assert model.seconds(make(num_decodes=31)) == 7.0 + 10 * 0.4 + 31 * 100
+
+
+def test_a_fitted_of_one_piece_is_a_linear():
+    step = make(prefill_tokens=6, num_chunks=2, prefill_attention=16.0, past_tokens=4, num_decodes=8,
+                padded_rows=2, context_tokens=40)  # fmt: skip
+    line = Fitted([(0, 1.0), (2, 1.5)], context=0.5, past=0.5, decode=2, prefill_attention=0.25)
+    assert line.stretch(step, 7) == Linear(1, 0.25, 2.25, 0.5, 0.25).stretch(step, 7)
+
+
+@pytest.mark.parametrize(
+    ("points", "why"),
+    [
+        ([(0, 1)], "give two each"),
+        ([], "give two each"),
+        ([(0, 2), (1, 1)], "fall"),
+        ([(1, 1), (1, 2)], "fall"),
+        ([(0, 0), (1, 1)], "from 0 to 1 seconds"),
+        ([(2, 1), (3, 2)], "from -1 to 2 seconds"),
+        ([(0, 1), (1, math.nan)], "fall"),
+        ([(math.nan, 1), (1, 2)], "must be from 0 to 1e"),
+        ([(-1, 1), (1, 2)], "must be from 0 to 1e"),
+        ([(0, 1), (1, 1e7)], "to 1e"),
+    ],
+    ids=str,
+)
+def test_fitted_refuses_points_that_no_step_can_have(points, why):
+    with pytest.raises(CostError, match=why):
+        Fitted(points)
+
+
+@pytest.mark.parametrize("name", ["chunk", "decode", "context", "past", "prefill_attention"])
+@pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf])
+def test_fitted_refuses_an_impossible_coefficient(name, value):
+    with pytest.raises(CostError, match=f"{name} of fitted is {value}"):
+        Fitted([(0, 1), (1, 2)], **{name: value})
 
 
 @pytest.mark.parametrize("name", ["base", "prefill", "decode", "context", "prefill_attention"])
@@ -514,6 +577,12 @@ def test_a_text_describes_a_cost_model():
     assert cost("hosted(linear(1), per_running=0)") == Hosted(Linear(base=1.0), per_running=0.0)
 
 
+@given(fitteds())
+def test_a_printed_fitted_reads_back_as_itself(model):
+    assert cost(repr(model).replace("Fitted", "fitted")) == model
+    assert pickle.loads(pickle.dumps(model)) == model
+
+
 @given(linears)
 def test_a_printed_linear_reads_back_as_itself(model):
     assert cost(repr(model).replace("Linear", "linear")) == model
@@ -526,6 +595,11 @@ def test_a_printed_linear_reads_back_as_itself(model):
         ("linear(bse=1)", "unknown argument 'bse'; did you mean 'base'"),
         ("linear()", "lacks base of linear"),
         ("roofline('L4')", "lacks model of roofline"),
+        ("fitted(2)", r"needs a list of pairs, \[\(tokens, seconds\), ...\] as tokens, not 2"),
+        ("fitted([(0, 1), (2, 3, 4)])", "needs a list of pairs"),
+        ("fitted([(0, 1), (2, True)])", "needs a list of pairs"),
+        ("fitted(chunk=1)", "lacks tokens of fitted"),
+        (f"linear({10**400})", "needs a number as base"),
         ("linear(1, base=2)", "gives base of linear twice"),
         ("constant(1, 2, 3)", "gives constant 3 arguments; it takes seconds, empty"),
         ("constant(True)", "needs a number as seconds, not True"),

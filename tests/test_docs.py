@@ -43,6 +43,7 @@ RUNNABLE = {"batchwright": f"{PYTHON} -m batchwright", "python": PYTHON}
 PURE_PAGES = (
     "article.md",  # many runs of what other pages run once
     "edge.md",
+    "fit.md",  # needs the extra
     "published.md",
     "serve.md",  # needs the extra
 )

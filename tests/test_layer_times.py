@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -15,7 +16,7 @@ from batchwright.cost.grid import Axis, Grid, along, sum_along
 from batchwright.errors import CostError
 from batchwright.layer_profile import layers, read_profile
 from batchwright.step import Step
-from layer_folders import FOLDER
+from layer_folders import FOLDER, copied
 from strategies import for_every_seed
 
 MICROSECONDS = 1e6
@@ -231,3 +232,11 @@ def test_a_cost_model_survives_a_pickle() -> None:
     assert again == COST and again.times.skew.alpha(0, 4, 0.2, 900, 0) == 0.125
     step = with_chunk(decodes(9, 9 * 700, 300, 1500), 40, 100)
     assert again.seconds(step) == COST.seconds(step) and again.reads_extremes
+
+
+def test_experts_survive_a_pickle_too(tmp_path: Path) -> None:
+    (copied(tmp_path) / "moe.csv").write_text("tokens,activated_experts,time_us\n1,2,9\n64,8,30\n")
+    cost = layers(tmp_path, "mixtral-8x7b", step=0.001)
+    again = pickle.loads(pickle.dumps(cost))
+    assert again == cost and again.step_seconds == 0.001
+    assert again.seconds(decodes(9, 900)) == cost.seconds(decodes(9, 900))

@@ -25,6 +25,8 @@ LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
     "files": BASE,
+    "yaml_text": BASE,
+    "whole_folder": BASE | {"files"},
     "config": BASE,
     "expressions": set(),
     "limits": BASE | {"config", "request", "ranked"},

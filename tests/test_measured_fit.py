@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from batchwright import Linear
+from batchwright.cost.line import Line
 from batchwright.errors import CostError, InputError
 from batchwright.measured.fit import fit, nonnegative
 from batchwright.measured.samples import Samples, together
-from batchwright.measured.step_time import Line, StepTime
+from batchwright.measured.step_time import StepTime
 from batchwright.step import Step
 from strategies import for_every_seed
 

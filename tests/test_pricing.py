@@ -20,6 +20,7 @@ TABLE = Table(operator_times(Made()), ())
 COSTS: dict[str, Any] = {
     "constant": bw.Constant(0.02),
     "linear": bw.Linear(0.01, 1e-5, 1e-4, 1e-7),
+    "fitted": bw.Fitted([(0, 0.004), (20, 0.006), (90, 0.02)], decode=1e-4, context=1e-7),
     "roofline": DENSE,
     "two gpus": bw.Roofline("H100-SXM", "llama-3.1-8b", tp=2),
     "experts": bw.Roofline("H100-SXM", "mixtral-8x7b", tp=4),

@@ -33,7 +33,8 @@ POLICIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 LEAVES_AT_ONCE = ("synchronous", "dynamic", "orca")  # an end is seen, and its seat free, when it comes
 COUNTS = ("step", "prefill_tokens", "num_decodes", "running", "waiting", "preempted", "finished",
-          "free_blocks")  # fmt: skip
+          "free_blocks", "num_chunks", "past_tokens", "prefill_attention", "padded_rows",
+          "context_tokens")  # fmt: skip
 
 every_policy = pytest.mark.parametrize("name", POLICIES)
 

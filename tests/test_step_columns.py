@@ -19,6 +19,8 @@ from strategies import for_every_seed, requests_of, timed_workload
 from test_history import holds, pauses, simulated
 from test_run import Case, case, every_policy, load_of
 
+WORK = {"num_chunks", "past_tokens", "prefill_attention", "padded_rows", "context_tokens"}
+
 
 def counted(steps: list[EngineStep]) -> dict[str, list[int]]:
     return {
@@ -38,7 +40,7 @@ def check(run: Run) -> None:
     expected = counted(engine_steps(run))
     assert {name: columns[name].tolist() for name in expected} == expected
     assert all(columns[name].dtype == np.int64 for name in expected)
-    assert set(columns) == {*expected, "start_s", "end_s"}
+    assert set(columns) == {*expected, *WORK, "start_s", "end_s"}
 
 
 @every_policy

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from batchwright.cluster import Replicas as replicas
     from batchwright.cluster import Splitwise as splitwise
     from batchwright.comparison import Runs, compare
-    from batchwright.cost import Constant, Hosted, Linear, Roofline
+    from batchwright.cost import Constant, Fitted, Hosted, Linear, Roofline
     from batchwright.errors import BatchwrightError
     from batchwright.limits import Limits
     from batchwright.policies import Dynamic as dynamic
@@ -49,6 +49,7 @@ _PLACES = {
     "BatchwrightError": ("errors", "BatchwrightError"),
     "Cluster": ("cluster", "Cluster"),
     "Constant": ("cost", "Constant"),
+    "Fitted": ("cost", "Fitted"),
     "Hosted": ("cost", "Hosted"),
     "Limits": ("limits", "Limits"),
     "Linear": ("cost", "Linear"),
@@ -76,9 +77,10 @@ _PLACES = {
     "vtc": ("policies", "Vtc"),
 }
 __all__ = [
-    "Batch", "BatchwrightError", "Cluster", "Constant", "Hosted", "Limits", "Linear", "Request", "Roofline",
-    "Run", "Runs", "Simulator", "Workload", "compare", "continuous", "distserve", "dynamic", "edf", "lpm",
-    "orca", "ordered", "policy", "replicas", "sjf", "splitwise", "srpt", "static", "vllm", "vtc",
+    "Batch", "BatchwrightError", "Cluster", "Constant", "Fitted", "Hosted", "Limits", "Linear", "Request",
+    "Roofline", "Run", "Runs", "Simulator", "Workload", "compare", "continuous", "distserve", "dynamic",
+    "edf", "lpm", "orca", "ordered", "policy", "replicas", "sjf", "splitwise", "srpt", "static", "vllm",
+    "vtc",
 ]  # fmt: skip
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
-from batchwright.cost import Constant, Cost, Hosted, Linear, Roofline
+from batchwright.cost import Constant, Cost, Fitted, Hosted, Linear, Roofline
 from batchwright.errors import InputError, nearest
 from batchwright.expressions import expression, literal
 
@@ -14,8 +14,9 @@ from batchwright.expressions import expression, literal
 def cost(text: str) -> Cost:
     """The cost model that a text such as `linear(base=0.005, prefill=2e-5)` describes.
 
-    Models: constant, linear, roofline, layers, measured, hosted; arguments are numbers, quoted names or,
-    for hosted, another model.  Raises InputError on anything else, CostError on a value out of range.
+    Models: constant, linear, fitted, roofline, layers, measured, hosted; arguments are numbers, quoted
+    names, for fitted a list of pairs or, for hosted, another model.
+    Raises InputError on anything else, CostError on a value out of range.
     """
     tree = expression(text)
     if not isinstance(tree, ast.Call):
@@ -40,6 +41,7 @@ def _measured(**values: Any) -> Cost:
 _MODELS: Final[dict[str, Callable[..., Cost]]] = {
     "constant": Constant,
     "linear": Linear,
+    "fitted": Fitted,
     "roofline": Roofline,
     "layers": _layers,
     "measured": _measured,
@@ -61,10 +63,12 @@ _KINDS: Final = {  # "a number" for all others
     "quantization": "a quoted name",
     "kv_cache_dtype": "a quoted name",
     "cost": "a cost model",
+    "tokens": "a list of pairs, [(tokens, seconds), ...]",
 }
 _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
     "constant": ("seconds", "empty"),
     "linear": ("base", "prefill", "decode", "context", "prefill_attention"),
+    "fitted": ("tokens", "chunk", "decode", "context", "past", "prefill_attention"),
     "roofline": (
         "gpu", "model", "tp", "mfu", "mbu", "link", "fixed_seconds", "pp", "dp", "ep", "router_skew",
         "context_cv", "dtype", "quantization", "kv_cache_dtype",
@@ -76,7 +80,7 @@ _ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {  # in order
     "hosted": ("cost", "base", "per_running"),
 }  # fmt: skip
 _REQUIRED: Final[dict[str, int]] = {
-    "constant": 1, "linear": 1, "roofline": 2, "layers": 1, "measured": 2, "hosted": 1,
+    "constant": 1, "linear": 1, "fitted": 1, "roofline": 2, "layers": 1, "measured": 2, "hosted": 1,
 }  # fmt: skip
 
 
@@ -108,14 +112,32 @@ def _value(node: ast.expr, key: str, text: str) -> object:
         return _built(node, text)
     if kind == "True or False" and isinstance(node, ast.Constant) and isinstance(node.value, bool):
         return node.value
+    if key == "tokens" and _is_points(node):
+        return ast.literal_eval(node)
     value = literal(node)
     if kind == "a quoted name" and isinstance(value, str):
         return value
     if kind == "a whole number" and isinstance(value, int):
         return value
-    if kind == "a number" and isinstance(value, (int, float)):
-        return float(value)
+    if kind == "a number" and _is_number(value):
+        return float(cast("int | float", value))
     _refuse_text(text, f"needs {kind} as {key}, not {ast.unparse(node)}")
+
+
+def _is_points(node: ast.expr) -> bool:
+    """Pairs of numbers, and nothing else?"""
+    pairs = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
+    return bool(pairs) and all(
+        isinstance(pair, (ast.List, ast.Tuple))
+        and len(pair.elts) == 2
+        and all(_is_number(literal(one)) for one in pair.elts)
+        for pair in pairs
+    )
+
+
+def _is_number(value: object) -> bool:
+    """One that a float can hold?"""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**300)
 
 
 def _refuse_text(text: str, why: str) -> NoReturn:

@@ -202,18 +202,23 @@ class Driver:
         self._interrupt()
         while b.transfer_time <= b.now:
             self._land()
-        while self._arrivals.time <= b.now:
+        planned = self._planned()
+        while self._arrivals.time <= planned:
             self._enqueue(self._arrivals.pop())
         while self._cancels and self._cancels[0][0] <= b.now:
             instant, _, r = heappop(self._cancels)
             self._cancel(r, instant)
-        while self._arrivals.time <= b.now:  # those that followed a cancelled one
+        while self._arrivals.time <= planned:  # those that followed a cancelled one
             self._enqueue(self._arrivals.pop())
         if b.wake_time <= b.now:
             b.wake_time = NEVER
         if self._arrivals.time == NEVER:
             self._drain_batch()
         self._set_alarm()
+
+    def _planned(self) -> float:
+        """When the coming step is planned: who has come by then is seen."""
+        return self.batch.now
 
     def _land(self) -> None:
         """A transfer has ended: KV is in host memory, or back."""

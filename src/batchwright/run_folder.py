@@ -13,11 +13,7 @@ The same scenario and seed give the same bytes.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,9 +22,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from batchwright import whole_folder
 from batchwright.columns_file import read_columns, write_columns
 from batchwright.errors import InputError, nearest
-from batchwright.files import check_free
 from batchwright.run import ReplicatedRun, Run
 from batchwright.run.estimates import SPREADS
 from batchwright.run_summary import AGAIN, checked
@@ -38,25 +34,14 @@ from batchwright.version import __version__
 
 CONFIG: Final = "config.yaml"
 SUMMARY: Final = "summary.json"
+KIND: Final = whole_folder.Kind(name="run folder", mark=SUMMARY)
 _NUMBERS: Final = tuple(name for name in SPREADS if name != "itl_s")  # of every request
 Table = dict[str, npt.NDArray[Any]]
 
 
 def check_place(folder: Path, force: bool) -> None:
     """Raises InputError if `folder` is there, unless `force`; then only if it is no run."""
-    if not folder.exists():
-        _check_parent(folder)
-        return
-    check_free(folder, force)
-    if not (folder / SUMMARY).is_file():
-        raise InputError(f"{folder}: is no run folder, so it is not replaced; give another name")
-
-
-def _check_parent(folder: Path) -> None:
-    """Told before a long run, not after it."""
-    there = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"{folder}: cannot be written in {there}; give another place")
+    whole_folder.check_place(folder, force, KIND)
 
 
 def write(
@@ -67,7 +52,7 @@ def write(
     force: bool = False,
 ) -> None:
     """Write all of a comparison, whole or not at all.  Raises InputError."""
-    with whole(folder, force) as part:
+    with whole_folder.whole(folder, force, KIND) as part:
         config = f"# batchwright {__version__}\n{as_yaml(moved(scenario, folder))}"
         (part / CONFIG).write_text(config, encoding="utf-8")
         (part / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -127,7 +112,7 @@ class RunFolder:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The keys of the scenario."""
-        from batchwright.scenario.yaml_text import parse
+        from batchwright.yaml_text import parse
 
         file = self.folder / CONFIG
         try:
@@ -159,34 +144,3 @@ class RunFolder:
             name = wrong[0] if wrong else "policy"
             raise InputError(f"{self.folder / 'requests'}: has no {name}, or no numbers there; {AGAIN}")
         return found
-
-
-@contextmanager
-def whole(folder: Path, force: bool) -> Iterator[Path]:
-    """A new folder that takes the name `folder` if nothing goes wrong, and is gone otherwise.
-
-    Raises InputError as `check_place`, or if there is no room for it.
-    """
-    check_place(folder, force)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial.", dir=folder.parent))
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); give another place") from None
-    try:
-        yield part
-        part.chmod(0o755)
-        _replace(part, folder)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); give another place") from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _replace(part: Path, folder: Path) -> None:
-    if not folder.exists():
-        os.rename(part, folder)
-        return
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.old.", dir=folder.parent) as old:
-        os.rename(folder, Path(old) / "was")
-        os.rename(part, folder)

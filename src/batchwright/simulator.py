@@ -34,6 +34,8 @@ class Simulator(Driver):
     """One replica under `policy`, with times from `cost`.
 
     `skip`: jump over quiet steps (the result is the same without).
+    `ahead`: where scheduling is asynchronous, a step is planned when the one before it begins, so that
+    who comes during a step is seen one step later than by an idle engine.
     `audit`: ask the policy at every step, twice, check all counts, and raise PolicyError
     if it edits a step without an event since it was last asked.
     """
@@ -45,6 +47,7 @@ class Simulator(Driver):
         limits: Limits | None = None,
         skip: bool = True,
         audit: bool = False,
+        ahead: bool = False,
     ) -> None:
         settled = limits or Limits()
         super().__init__(policy, cost, settled, Blocks.of(settled))
@@ -53,6 +56,8 @@ class Simulator(Driver):
         self._guesses = None if drafts is None else Guesses(drafts.speculation)
         self.skip = skip and not audit
         self._audit = audit
+        self._ahead = ahead and self.batch.overlap
+        self._last_begin = NEVER  # when the step that has just ended began, if somebody asks; NEVER: none has
         self._in_flight = NEVER  # end of the edited step that is running
         self._step = Step()
         self._anchor = 0.0  # start of the quiet stretch
@@ -137,6 +142,9 @@ class Simulator(Driver):
         self._holds = False
         self._is_quiet = False
 
+    def _planned(self) -> float:
+        return min(self.batch.now, self._last_begin) if self._ahead else self.batch.now
+
     # --- deciding -------------------------------------------------------------
 
     def _decide(self) -> None:
@@ -165,6 +173,9 @@ class Simulator(Driver):
     def _idle(self, until: float) -> bool:
         """Nothing runs: wait for the next event.  Raises PolicyError if there is none."""
         b = self.batch
+        if self._last_begin < NEVER and self._arrivals.time <= b.now:  # nothing was planned ahead of them
+            self._last_begin = NEVER
+            return True
         if self._alarm == NEVER and self._arrivals.are_stuck:
             self._decide_stuck()
             if b.edits > 0:
@@ -179,6 +190,7 @@ class Simulator(Driver):
     def _jump(self, until: float) -> bool:
         """Let time pass to the next timed event, at most to `until`; False if there is none by then."""
         b = self.batch
+        self._last_begin = NEVER
         instant = min(self._alarm, until)
         if instant == NEVER:
             return False
@@ -216,6 +228,8 @@ class Simulator(Driver):
             return False
         self._in_flight = NEVER
         b = self.batch
+        if self._ahead:
+            self._last_begin = b.now
         b.now = end
         b.tick(1)
         free = b.blocks.free
@@ -260,6 +274,8 @@ class Simulator(Driver):
             steps, end = self._steps_by(until, steps, end)
             if steps == 0:
                 return False
+        if self._ahead:
+            self._last_begin = self._at(steps - 1) if steps > 1 else b.now
         is_new = self._length == 0
         self._length += steps
         b.now = end

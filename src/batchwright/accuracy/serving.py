@@ -5,7 +5,8 @@
     TPOT        (last token - first token) / (output - 1)
 
 The engine takes in a request between two steps, and calls it queued then, so the measured TTFT lacks up to
-one step that the predicted one has.  Nothing of a measured time goes into a prediction.
+one step that the predicted one has.  A step is planned when the one before it begins (`ahead`).  Nothing
+of a measured time goes into a prediction.
 
 Source: LLMServingSim 2 (casys-kaist, MIT), bench and profiles, with vLLM 0.19.0.
 """
@@ -122,7 +123,7 @@ class GpuRun:
     def predict(self, step: float = 0.0) -> tuple[Times, int]:
         """Seconds of each request, and preemptions, under `vllm@0.19`, asynchronous."""
         requests = self.requests()
-        Simulator(Vllm(version="0.19"), self.cost(step), self.limits()).run(requests)
+        Simulator(Vllm(version="0.19"), self.cost(step), self.limits(), ahead=True).run(requests)
         return times_of(requests), sum(r.preemptions for r in requests)
 
     @cached_property

@@ -280,6 +280,48 @@ def models(
 
 app.command()(kv)
 
+
+@app.command("import")
+def import_file(
+    file: Annotated[Path, Argument(help="what another tool wrote; or a folder of it")],
+    *,
+    run: Annotated[
+        str | None, Option(help="which one, where the file holds several: its number from 0, or its name")
+    ] = None,
+    output: Annotated[Path | None, Option("-o", "--output", help="folder for what was read")] = None,
+    force: Annotated[bool, Option("--force", help="replace a folder of that kind")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/import.md)")] = False,
+) -> None:
+    """Read what another tool measured, check it, and show it by our definitions."""
+    from batchwright.cli.imports import import_file
+
+    import_file(file, run, output, force, json)
+
+
+@app.command()
+def fit(
+    files: Annotated[list[Path], Argument(help="run folders, or logs of steps, of one server")],
+    *,
+    output: Annotated[
+        Path | None, Option("-o", "--output", help="profile (.yaml) to write, for --profile")
+    ] = None,
+    name: Annotated[str | None, Option(help="of the profile; default: that of its file")] = None,
+    run: Annotated[str | None, Option(help="which one, where a file holds several")] = None,
+    attention: Annotated[
+        bool, Option(help="fit what attention takes, too: KV tokens read, and pairs of a prompt")
+    ] = True,
+    force: Annotated[bool, Option("--force", help="replace a file that is there")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON (docs/fit.md) instead of tables")] = False,
+) -> None:
+    """Fit a cost model to measured steps, with error bars, and keep it as a profile."""
+    from batchwright.cli.fit import Settings, fit
+
+    fit(
+        files,
+        Settings(output=output, name=name, run=run, attention=attention, force=force, as_json=json),
+    )
+
+
 config = typer.Typer(help="Make, check and describe scenario files.", rich_markup_mode=None)
 app.add_typer(config, name="config")
 app.add_typer(workload, name="workload")

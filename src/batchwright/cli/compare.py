@@ -17,6 +17,7 @@ from batchwright.durations import duration
 from batchwright.report import prose, tables, window_table
 from batchwright.scenario.build import Prepared, prepare
 from batchwright.scenario.keys import Scenario
+from batchwright.scenario.like import command_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +37,22 @@ def compare(scenario: Scenario, output: Output) -> None:
         run_folder.check_place(output.folder, output.force)
     prepared = prepare(scenario)
     runs = _run(prepared)
-    notes = [*prepared.notes, *(found.note for found in runs.values() if found.note)]
+    notes = [*prepared.notes, *(found.note for found in runs.values() if found.note), *prepared.beyond(runs)]
     if output.folder is not None or output.as_json:
-        summary = {**runs.to_json(), "cost": prepared.cost_name, "notes": notes, **_windows(runs, window)}
+        summary = {**runs.to_json(), "cost": prepared.cost_name, "like": _like(prepared), "notes": notes}
+        summary |= _windows(runs, window)
         if output.folder is not None:
             run_folder.write(output.folder, prepared.resolved(), summary, runs, output.force)
         if output.as_json:
             print(json.dumps(summary, indent=2))
             return
     _print(runs, notes, window)
+
+
+def _like(prepared: Prepared) -> dict[str, Any] | None:
+    """What the command of `--like` says; None if there is none."""
+    command = command_of(prepared.scenario)
+    return None if command is None else command.to_json()
 
 
 def _windows(runs: Runs, window: float | None) -> dict[str, Any]:

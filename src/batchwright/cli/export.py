@@ -119,6 +119,7 @@ def _vllm_bench(scenario: Scenario, settings: Settings) -> Made:
         goals[name] = most
     prepared, notes = _prepared(scenario, settings)
     found = _run(prepared)
+    notes += prepared.beyond({found.name: found})
     made = vllm_bench_result(
         found, model=_model(prepared, settings) or "", goodput=goals, is_detailed=settings.detailed
     )
@@ -128,6 +129,7 @@ def _vllm_bench(scenario: Scenario, settings: Settings) -> Made:
 def _perfetto(scenario: Scenario, settings: Settings) -> Made:
     prepared, notes = _prepared(scenario, settings)
     found = _run(prepared)
+    notes += prepared.beyond({found.name: found})
     draw = MOST if settings.draw is None else settings.draw
     until = inf if settings.until is None else settings.until
     return _one(

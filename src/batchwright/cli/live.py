@@ -26,6 +26,7 @@ from batchwright.measured.words import cpu_paragraph
 from batchwright.scenario.build import usable_blocks
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.live import LiveScenario, prepare_live
+from batchwright.whole_folder import whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +142,7 @@ class Result:
     def _write(self, folder: Path, summary: dict[str, Any], force: bool) -> None:
         """A run folder of each side, whole or not at all."""
         scenario = self.prepared.resolved(self.limits)
-        with run_folder.whole(folder, force) as part:
+        with whole(folder, force, run_folder.KIND) as part:
             text = json.dumps(summary, indent=2) + "\n"
             (part / run_folder.SUMMARY).write_text(text, encoding="utf-8")
             for side, runs in (("predicted", self.found.predicted), ("measured", self.found.measured)):

@@ -41,7 +41,7 @@ def timeline(scenario: Scenario, settings: Settings) -> None:
     if settings.as_json:
         print(json.dumps(as_json(found, window.ids), indent=2))
         return
-    notes = [*prepared.notes, *(made.note for made in runs.values() if made.note)]
+    notes = [*prepared.notes, *(made.note for made in runs.values() if made.note), *prepared.beyond(runs)]
     console.print(heading(prepared.load, notes))
     for panel in found:
         console.print()

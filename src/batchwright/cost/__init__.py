@@ -2,6 +2,7 @@
 
     Constant    a
     Linear      a + p * prompt tokens + d * rows + c * KV tokens read + q * prefill attention
+    Fitted      the same in pieces along the tokens of a step
     Roofline    max(FLOPs / rate, bytes / bandwidth) of the matrices + the same of attention
                 + what GPUs send one another + launch
     Table       tables of measured operators: of all tokens + of attention + of the output head
@@ -18,6 +19,7 @@ from __future__ import annotations
 from batchwright.cost.checks import GREATEST, LEAST
 from batchwright.cost.constant import Constant
 from batchwright.cost.features import FEATURES, Range, features
+from batchwright.cost.fitted import Fitted
 from batchwright.cost.hosted import Hosted, device_of, memory_of, reads_extremes
 from batchwright.cost.layers import ExpertTimes, Layers, LayerTimes
 from batchwright.cost.linear import Linear
@@ -38,6 +40,7 @@ __all__ = [
     "Cost",
     "CostModel",
     "ExpertTimes",
+    "Fitted",
     "Hosted",
     "LayerTimes",
     "Layers",

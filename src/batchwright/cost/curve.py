@@ -20,6 +20,9 @@ class Curve:
         rise = self._seconds[self.last] - self._seconds[middle]
         self._slope = max(rise, 0.0) / (self.last - middle) if self.last > middle else 0.0
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Curve, (self._seconds,)
+
     def at(self, count: int) -> float:
         if count <= self.last:
             return self._seconds[count]

@@ -7,6 +7,7 @@ from typing import Any
 
 from batchwright.cost.checks import GREATEST, checked
 from batchwright.cost.constant import Constant
+from batchwright.cost.fitted import Fitted
 from batchwright.cost.layers import Layers
 from batchwright.cost.linear import Linear
 from batchwright.cost.model import CostModel, Stretch
@@ -42,7 +43,7 @@ def stretch_of_device(cost: CostModel) -> Stretch:
 
 def closed_form(cost: Any) -> Stretch | None:
     """The stretch that the model of a device offers; None: it has only single steps."""
-    if isinstance(cost, (Constant, Linear, Roofline, Table, Layers)):
+    if isinstance(cost, (Constant, Linear, Fitted, Roofline, Table, Layers)):
         stretch: Stretch = cost.stretch
         return stretch
     own = getattr(cost, "stretch", None)

@@ -26,7 +26,7 @@ from batchwright.cost.skew import Skew
 from batchwright.step import Step
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ExpertTimes:
     """Seconds of all routed experts of all layers on one rank.
 
@@ -40,8 +40,11 @@ class ExpertTimes:
     ranks: int = 1
     is_whole: bool = True
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return ExpertTimes, (self.seconds, self.experts, self.active, self.ranks, self.is_whole)
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class LayerTimes:
     """Seconds of one rank, all layers added up.
 
@@ -61,6 +64,10 @@ class LayerTimes:
     transfer: float = 0.0
     gather: float = 0.0
     dp: int = 1
+
+    def __reduce__(self) -> tuple[object, ...]:
+        tables = (self.matrices, self.head, self.attention, self.skew, self.experts)
+        return LayerTimes, (*tables, self.hops, self.transfer, self.gather, self.dp)
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,16 @@ coefficients are scaled alike, until a step takes its measured time on average.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
+from batchwright.cost.line import Line
 from batchwright.errors import InputError
 from batchwright.measured.samples import Samples
 from batchwright.measured.shapes import knots
-from batchwright.measured.step_time import Line, StepTime, tokens_of
+from batchwright.measured.step_time import StepTime, tokens_of
 from batchwright.metrics import Numbers
 
 FEWEST: Final = 12  # steps of a fit
@@ -25,6 +26,7 @@ HUBER: Final = 1.5  # in standard deviations; errors beyond it count linearly
 NORMAL: Final = 1.4826  # standard deviation over median deviation, of a normal law
 LONGEST: Final = 2.0  # times its fitted time; how much longer a pause is is chance
 SMALLEST: Final = 1e-4  # relative: errors below it are rounding
+Solve = Callable[[Numbers, Numbers], Numbers]
 
 
 def fit(samples: Samples) -> StepTime:
@@ -36,9 +38,9 @@ def fit(samples: Samples) -> StepTime:
     sampled = np.array([s.sampled_rows for s in steps], float)
     shared_knots, head_knots = _knots(tokens), (0.0, *_knots(sampled[sampled > 0]))
     columns = np.column_stack(
-        [np.ones(len(steps)), *_ramps(tokens, shared_knots), *_ramps(sampled, head_knots), *_linear(samples)]
+        [np.ones(len(steps)), *ramps(tokens, shared_knots), *ramps(sampled, head_knots), *_linear(samples)]
     )
-    found = _robust(columns, taken)
+    found = robust(columns, taken)
     found *= _level(columns @ found, taken)
     base, rest = found[0], found[1:]
     shared, head = len(shared_knots) - 1, len(head_knots) - 1
@@ -62,7 +64,7 @@ def _knots(values: Numbers) -> tuple[float, ...]:
     return tuple(float(knot) for knot in knots(most))
 
 
-def _ramps(values: Numbers, knots: Sequence[float]) -> list[Numbers]:
+def ramps(values: Numbers, knots: Sequence[float]) -> list[Numbers]:
     """How far each value is through each piece; the last piece has no end."""
     ends = [*knots[1:-1], np.inf]
     return [np.clip(values - a, 0.0, b - a) for a, b in zip(knots, ends, strict=False)]
@@ -88,14 +90,18 @@ def _line(first: float, knots: tuple[float, ...], slopes: Numbers) -> Line:
     return Line(knots, tuple(seconds))
 
 
-def _robust(columns: Numbers, taken: Numbers) -> Numbers:
-    """Coefficients under which the relative errors are least, outliers counting less."""
+def robust(columns: Numbers, taken: Numbers, solve: Solve | None = None) -> Numbers:
+    """Coefficients under which the relative errors are least, outliers counting less.
+
+    `solve(columns, values)`: the x >= 0 with the least |columns x - values|; default: `nonnegative`.
+    """
+    solve = solve or nonnegative
     relative = columns / taken[:, None]
     trust = np.ones(len(taken))
     found = np.zeros(columns.shape[1])
     for _ in range(ROUNDS):
         weights = np.sqrt(trust)
-        found = nonnegative(relative * weights[:, None], weights)
+        found = solve(relative * weights[:, None], weights)
         errors = np.abs(relative @ found - 1.0)
         width = max(HUBER * NORMAL * float(np.median(errors)), SMALLEST)
         trust = np.minimum(1.0, width / np.maximum(errors, width))

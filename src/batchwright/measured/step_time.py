@@ -13,45 +13,10 @@ one for the rest.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 
-from batchwright.errors import CostError
+from batchwright.cost.line import Line
 from batchwright.step import Step
-
-
-@dataclass(frozen=True)
-class Line:
-    """Seconds at some knots, linear between them and beyond the last one.
-
-    Raises CostError unless there are two knots at least, in order, whose seconds never fall.
-    """
-
-    knots: tuple[float, ...]
-    seconds: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.knots) != len(self.seconds) or len(self.knots) < 2:
-            raise CostError(
-                f"a line has {len(self.knots)} knots and {len(self.seconds)} seconds; give two each"
-            )
-        for values, least in ((self.knots, 1e-9), (self.seconds, 0.0)):
-            if any(b - a < least for a, b in pairwise(values)):
-                raise CostError(
-                    f"knots {self.knots} or seconds {self.seconds} of a line fall; put them in order"
-                )
-
-    @cached_property
-    def slopes(self) -> list[float]:
-        """Of each piece."""
-        points = list(zip(self.knots, self.seconds, strict=True))
-        return [(d - b) / (c - a) for (a, b), (c, d) in pairwise(points)]
-
-    def at(self, x: float) -> float:
-        i = min(max(bisect_right(self.knots, x) - 1, 0), len(self.slopes) - 1)
-        return self.seconds[i] + self.slopes[i] * (x - self.knots[i])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from batchwright.run.timeline import Timeline
 
 
-def filled(timeline: Timeline) -> Numbers:
+def prompt_and_more(timeline: Timeline) -> Numbers:
     """Tokens that each stay in order of admission had in the cache before it first decoded."""
     stays = timeline.admitted
     clocks = timeline.clock(stays["stopped"]) - timeline.clock(stays["since"])
@@ -40,7 +40,7 @@ def runs(timeline: Timeline, is_chosen: Numbers, ends: Numbers) -> tuple[Numbers
     high = np.where(is_last, timeline.clock(ends[owner]), np.roll(low, -1) - 1)
     first = np.searchsorted(owner, owner)
     holds = np.arange(len(owner)) - first
-    return low, high, low[first] + holds - filled(timeline)[owner]
+    return low, high, low[first] + holds - prompt_and_more(timeline)[owner]
 
 
 def extremes(timeline: Timeline) -> tuple[Numbers, Numbers]:

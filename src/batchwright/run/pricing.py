@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchwright.cost import Constant, CostModel, Hosted, Linear, Roofline, Stretch, Table
+from batchwright.cost import Constant, CostModel, Fitted, Hosted, Linear, Roofline, Stretch, Table
 from batchwright.hardware import coefficients
 from batchwright.metrics import Numbers
 from batchwright.run.table_pricing import table_seconds
@@ -60,6 +60,8 @@ def closed_form(cost: CostModel, overlap: bool) -> Closed | None:
         return lambda decodes, rows, context, steps: steps * each
     if type(cost) is Linear:
         return _linear(cost)
+    if type(cost) is Fitted:
+        return _fitted(cost)
     if type(cost) is Roofline:
         return _roofline(cost) if cost.is_plain else None
     if type(cost) is Table:
@@ -90,6 +92,20 @@ def _asked(quiet: Quiet, stretch: Stretch, count: int) -> Numbers:
 def _linear(cost: Linear) -> Closed:
     def seconds(decodes: Numbers, rows: Numbers, context: Numbers, steps: Numbers) -> Numbers:
         each = cost.base + cost.decode * rows + cost.context * context
+        result: Numbers = steps * each + cost.context * (rows * (steps * (steps - 1) // 2))
+        return result
+
+    return seconds
+
+
+def _fitted(cost: Fitted) -> Closed:
+    line = cost.line
+    knots, points, slopes = np.array(line.knots), np.array(line.seconds), np.array(line.slopes)
+
+    def seconds(decodes: Numbers, rows: Numbers, context: Numbers, steps: Numbers) -> Numbers:
+        i = np.clip(np.searchsorted(knots, rows, side="right") - 1, 0, len(slopes) - 1)
+        each = points[i] + slopes[i] * (rows - knots[i]) + cost.decode * rows
+        each = each + cost.context * context
         result: Numbers = steps * each + cost.context * (rows * (steps * (steps - 1) // 2))
         return result
 

@@ -28,6 +28,7 @@ from batchwright.run.summary import Summary as Summary
 from batchwright.run.summary import summarise
 from batchwright.run.timeline import Timeline
 from batchwright.run.windows import Window, windows
+from batchwright.run.work_columns import work_columns
 from batchwright.slo import Slo
 from batchwright.workload import Workload
 
@@ -151,7 +152,8 @@ class Run:
 
     def made_steps(self) -> dict[str, Numbers]:
         """As `steps`, made anew, so that they do not stay: there may be millions."""
-        return step_columns(self.timeline, self.limits.blocks, self.limits.block_size)
+        made = step_columns(self.timeline, self.limits.blocks, self.limits.block_size)
+        return made | work_columns(self.timeline)
 
     def transfers(self) -> dict[str, Numbers]:
         """One row per transfer of KV, in the order in which they were asked for; seconds as in `requests`.

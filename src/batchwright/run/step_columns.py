@@ -16,7 +16,7 @@ import numpy as np
 from batchwright.errors import InputError
 from batchwright.log import ABORTED, COMPLETE, DROPPED, MOVED, PREEMPTED, SWAPPED
 from batchwright.metrics import Numbers
-from batchwright.run.decode_runs import filled, runs
+from batchwright.run.decode_runs import prompt_and_more, runs
 from batchwright.run.timeline import Timeline
 
 
@@ -79,7 +79,7 @@ def _prefill_tokens(timeline: Timeline) -> Numbers:
     stays, early = timeline.admitted, timeline.column("chunks").reshape(-1, 3)
     places = np.searchsorted(stays["seat"], early[:, 1])
     done = np.bincount(places, early[:, 2], len(stays["seat"]))
-    rest = filled(timeline) - stays["cached"] - stays["brought"] - done
+    rest = prompt_and_more(timeline) - stays["cached"] - stays["brought"] - done
     has_all = timeline.has_prompt
     ticks = np.concatenate((early[:, 0], stays["since"][has_all] - 1))
     tokens = np.concatenate((early[:, 2], rest[has_all]))

@@ -199,7 +199,7 @@ class Timeline:
         return count
 
     @cached_property
-    def _context(self) -> Numbers:
+    def first_context(self) -> Numbers:
         """KV tokens that decodes and padded rows read in the first step of every stretch without holds."""
         stays = self.admitted
         has_token = stays["since"] >= 0
@@ -226,7 +226,7 @@ class Timeline:
         quiet = Quiet(
             decodes=self.decodes[is_long],
             padded=self.padded[is_long],
-            context=self._context[is_long],
+            context=self.first_context[is_long],
             steps=self.steps[is_long],
             extremes=self._extremes(is_long),
         )

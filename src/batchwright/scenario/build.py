@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +22,18 @@ from batchwright.hardware import find_engine
 from batchwright.limits import Limits
 from batchwright.operators import notes_of
 from batchwright.policies import Static
+from batchwright.profile import Profile, beyond
+from batchwright.profile import read as read_profile
 from batchwright.replications import check_loads, check_repeat, loads_of_all_lengths
+from batchwright.run import Run
 from batchwright.scenario.keys import Scenario, is_given
+from batchwright.scenario.like import like_notes
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.measured_cost import MEASURED, measured_table
-from batchwright.scenario.measured_range import range_notes
+from batchwright.scenario.measured_range import range_notes, range_of
 from batchwright.scenario.policy_file import load_policy, named
 from batchwright.scenario.precision import PRECISION, in_words
+from batchwright.scenario.profiled import with_limits
 from batchwright.scenario.split import SPLITS, Split, split_of
 from batchwright.settled import (
     allowed_model_len,
@@ -41,6 +47,7 @@ from batchwright.slo import Slo, read_slo
 from batchwright.workload import Workload
 
 DEFAULT_GPU, DEFAULT_MODEL, DEFAULT_TP = "H100-SXM", "llama-3.1-8b", 1
+_GPU: Final = ("gpu", "model", *SPLITS, *PRECISION, "gpu_memory_utilization")
 OVER_LENGTH: Final = ("reject", "fail")
 MEMORY: Final = ("gpu", "model", "gpu_memory_utilization")  # what KV blocks are counted from
 
@@ -64,11 +71,22 @@ class Prepared:
     policies: dict[str, Any]
     sources: dict[str, str]
     notes: list[str]
+    profile: Profile | None
+
+    def beyond(self, runs: Mapping[str, Run]) -> list[str]:
+        """Where runs leave what the profile, or the cost, was measured on, a line for each that does."""
+        measured = range_of(self.cost) if self.profile is None else self.profile.range
+        if not measured:
+            return []
+        found = {name: beyond(run.made_steps(), measured) for name, run in runs.items()}
+        of = "its cost was measured on" if self.profile is None else "its profile was fitted to"
+        left = f"goes beyond the steps that {of}"
+        return [f"{name} {left}: {text}" for name, text in found.items() if text]
 
     def resolved(self) -> Scenario:
         """The scenario with what was chosen for the user written out, so that it runs the same again."""
         given, server = self.scenario, dict[str, Any]()
-        if given.cost in (None, MEASURED):
+        if given.cost in (None, MEASURED) and given.profile is None:
             server |= {"gpu": DEFAULT_GPU, "model": DEFAULT_MODEL, "tp": DEFAULT_TP}
             if given.num_gpu_blocks_override is None:
                 server["gpu_memory_utilization"] = usual_share(self.policies)
@@ -94,11 +112,13 @@ def written_out(given: Scenario, limits: Limits, server: dict[str, Any]) -> Scen
 
 def prepare(scenario: Scenario) -> Prepared:
     """Read the load and make the rest.  Raises BatchwrightError."""
+    profile = None if scenario.profile is None else read_profile(Path(scenario.profile))
+    scenario, limits_of_profile = with_limits(scenario, profile)
     policies, sources = chosen_policies(scenario)
     slo = None if scenario.slo is None else read_slo(scenario.slo)
     check_repeat(scenario.repeat)
     load = load_of(scenario)
-    cost, cost_name, cost_notes = _cost(scenario)
+    cost, cost_name, cost_notes = _cost(scenario, profile)
     memory = _memory(scenario, cost)
     flags, limit_notes = _limits(scenario, memory, load, counting_engine(policies.values()))
     split = split_of(scenario)
@@ -115,7 +135,16 @@ def prepare(scenario: Scenario) -> Prepared:
         flags=flags,
         policies=policies,
         sources=sources,
-        notes=[*load.notes, *cost_notes, *range_notes(cost, flags), *limit_notes, *split.notes(limits)],
+        notes=[
+            *load.notes,
+            *like_notes(scenario),
+            *cost_notes,
+            *range_notes(cost, flags),
+            *limits_of_profile,
+            *limit_notes,
+            *split.notes(limits),
+        ],
+        profile=profile,
     )
 
 
@@ -178,16 +207,15 @@ def _with_memory(policy: Any, scenario: Scenario) -> Any:
 # --- cost ---------------------------------------------------------------------
 
 
-def _cost(scenario: Scenario) -> tuple[CostModel, str, list[str]]:
+def _cost(scenario: Scenario, profile: Profile | None) -> tuple[CostModel, str, list[str]]:
     """The cost model, its name, and what was chosen for the user."""
+    if profile is not None:
+        _check_alone(scenario, "profile", ("cost", *_GPU))
+        return profile.model(), f"profile {profile.name}", list(profile.notes())
     if scenario.cost is not None and scenario.cost != MEASURED:
         found = cost_of(scenario.cost)
-        names = [*SPLITS, *PRECISION]
-        if not isinstance(device_of(found), Layers):  # else they say how many KV blocks fit
-            names += MEMORY
-        given = [f"--{name.replace('_', '-')}" for name in names if is_given(scenario, name)]
-        if given:
-            raise InputError(f"--cost is given together with {given[0]}; leave one of them out")
+        is_timed = isinstance(device_of(found), Layers)  # then GPU and model say how many KV blocks fit
+        _check_alone(scenario, "cost", tuple(name for name in _GPU if not (is_timed and name in MEMORY)))
         return found, scenario.cost, [f"cost is {scenario.cost}", *notes_of(found)]
     gpu = DEFAULT_GPU if scenario.gpu is None else scenario.gpu
     model = DEFAULT_MODEL if scenario.model is None else scenario.model
@@ -243,6 +271,13 @@ def _memory(scenario: Scenario, cost: CostModel) -> CostModel:
             )
         return cost
     return Roofline(scenario.gpu, scenario.model, device.tp, dp=device.times.dp, ep=device.ep)
+
+
+def _check_alone(scenario: Scenario, key: str, others: tuple[str, ...]) -> None:
+    """Raises InputError if `key` is given together with one of `others`."""
+    given = [f"--{name.replace('_', '-')}" for name in others if is_given(scenario, name)]
+    if given:
+        raise InputError(f"--{key} is given together with {given[0]}; leave one of them out")
 
 
 # --- limits -------------------------------------------------------------------
@@ -319,13 +354,17 @@ def _kv(scenario: Scenario, cost: CostModel, limits: Limits, engine: str | None)
     given = counted.gpu_memory_utilization if utilization is None else utilization
     found = engine_blocks(limits, cost, given, engine)
     if found is None:
-        return limits, "KV memory is not modelled with --cost; give --num-gpu-blocks-override"
+        return limits, f"KV memory is not modelled with {_source(scenario)}; give --num-gpu-blocks-override"
     tokens = found * limits.block_size
     how = "" if engine is None or counted == find_engine(None) else f", as {counted} counts them"
     return replace(limits, num_kv_blocks=found), (
         f"{found} KV blocks of {limits.block_size} ({tokens} tokens) fit the GPU memory at "
         f"gpu_memory_utilization {given}{'' if utilization is not None else ' (default)'}{how}"
     )
+
+
+def _source(scenario: Scenario) -> str:
+    return "--cost" if scenario.profile is None else "this profile"
 
 
 def usual_share(policies: dict[str, Any]) -> float:

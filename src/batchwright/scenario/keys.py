@@ -77,9 +77,16 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     ] = None
     kv_cache_dtype: Annotated[str | None, _key("auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2", SERVER)] = None
     gpu_memory_utilization: Annotated[float | None, _key("default: 0.92", SERVER)] = None
+    like: Annotated[
+        str | None,
+        _key("command of a server, for its flags and policy: 'vllm serve MODEL --max-num-seqs 64'", SERVER),
+    ] = None
     cost: Annotated[
         str | None, _key("instead of a GPU: 'constant(0.025)', 'linear(base=0.005, prefill=2e-5)'", SERVER)
     ] = None
+    profile: Annotated[str | None, _key("instead of both: a calibrated server that fit -o wrote", SERVER)] = (
+        None
+    )
     max_num_seqs: Annotated[int | None, _key("requests that run at once", LIMITS)] = None
     max_num_batched_tokens: Annotated[int | None, _key("tokens of one step", LIMITS)] = None
     max_model_len: Annotated[int | None, _key("prompt + output of one request", LIMITS)] = None

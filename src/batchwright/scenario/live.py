@@ -30,7 +30,7 @@ from batchwright.workload import Workload
 
 SEQS: Final = 16  # a CPU gains little from more,
 TOKENS: Final = 512  # and its clients wait for large chunks
-SIMULATED: Final = ("gpu", "model", *SPLITS, *PRECISION, "gpu_memory_utilization", "cost")
+SIMULATED: Final = ("like", "gpu", "model", *SPLITS, *PRECISION, "gpu_memory_utilization", "cost", "profile")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,10 @@ def read(source: str, flags: Mapping[str, Any] | None = None, sets: Iterable[str
     for item in sets:
         key, value = _assignment(item)
         keys[key] = value
+    if keys.get("like") is not None:
+        from batchwright.scenario.like import with_like
+
+        keys = with_like(keys)
     return _scenario(keys, source if is_file else "")
 
 
@@ -39,16 +43,16 @@ def moved(scenario: Scenario, folder: Path) -> Scenario:
     def seen(path: str) -> str:
         return os.path.relpath(path, folder) if os.path.isfile(path) else path
 
-    model = None if scenario.model is None else seen(scenario.model)
+    model, profile = (None if path is None else seen(path) for path in (scenario.model, scenario.profile))
     files = [seen(file) for file in scenario.policy_file]
     return msgspec.structs.replace(
-        scenario, workload=seen(scenario.workload), model=model, policy_file=files
+        scenario, workload=seen(scenario.workload), model=model, profile=profile, policy_file=files
     )
 
 
 def as_yaml(scenario: Scenario) -> str:
     """The keys that are not at their defaults."""
-    from batchwright.scenario.yaml_text import written
+    from batchwright.yaml_text import written
 
     return written(msgspec.to_builtins(scenario))
 
@@ -62,7 +66,7 @@ def schema() -> dict[str, Any]:
 
 def _mapping(file: Path) -> dict[str, Any]:
     """The keys of a YAML file; a path in it starts at the file's folder."""
-    from batchwright.scenario.yaml_text import GREATEST, parse
+    from batchwright.yaml_text import GREATEST, parse
 
     try:
         with file.open(encoding="utf-8") as opened:
@@ -87,14 +91,14 @@ def _beside(keys: dict[str, Any], folder: Path) -> dict[str, Any]:
         return os.path.normpath(folder / str(path)) if is_path else path
 
     files = keys.get("policy_file")
-    moved: dict[str, Any] = {key: found(keys[key]) for key in ("workload", "model") if key in keys}
+    moved: dict[str, Any] = {key: found(keys[key]) for key in ("workload", "model", "profile") if key in keys}
     if isinstance(files, list):
         moved["policy_file"] = [found(file) for file in files]
     return keys | moved
 
 
 def _assignment(item: str) -> tuple[str, Any]:
-    from batchwright.scenario.yaml_text import parse
+    from batchwright.yaml_text import parse
 
     key, equals, text = item.partition("=")
     key = key.strip().replace("-", "_")

@@ -1,4 +1,4 @@
-"""YAML as scenarios use it: the numbers of YAML 1.2, no key twice, of bounded size and depth.
+"""YAML as scenarios and profiles use it: the numbers of YAML 1.2, no key twice, of bounded size and depth.
 
 YAML 1.1, which the library reads, takes `010` for 8, `1:30` for 90 and `1e3` for a text, and lets the
 last of two equal keys win.  Here the first two are texts, the third is a number, and the last is an error.
@@ -58,13 +58,13 @@ for _kind in (_Loader, _Dumper):
 def parse(text: str, what: str) -> Any:
     """The value of a YAML text.  `what` names it in errors.  Raises InputError."""
     if len(text) > GREATEST:
-        raise InputError(f"{what}: is over {GREATEST} characters; a scenario has a few lines")
+        raise InputError(f"{what}: is over {GREATEST} characters; a scenario or profile has a few lines")
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{what}: is not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise InputError(f"{what}: is nested too deeply; a scenario has lists of texts at most") from None
+        raise InputError(f"{what}: is nested too deeply; a scenario or profile has a few levels") from None
 
 
 def written(value: Any) -> str:
