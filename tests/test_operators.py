@@ -7,6 +7,7 @@ skipped where it is not installed.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -325,6 +326,18 @@ def test_the_bare_word_takes_gpu_model_and_split_from_the_flags(command):
     assert "gpu 2 x h100_sxm" in out and "the host takes 20 us" in out
     assert "--pp is given, but measured" in command(*flags, "--pp", "2")[2]
     assert "no measurements of vllm on GPU 'L4'" in command(*flags, "--gpu", "L4")[2]
+
+
+def test_a_run_beyond_the_tables_says_how_many_of_its_steps_are(command):
+    load = "poisson(rate=100, n=3, prompt=18000, output=4)"
+    flags = ("--policies", "vllm,orca", "--cost", "measured", "--max-num-batched-tokens", "20000")
+    status, out, _ = command("compare", load, *flags)
+    assert status == 0
+    assert "steps of over 16384 tokens were not measured, and are extrapolated" in out
+    said = r"orca goes beyond the steps that its cost was measured on: of its steps, \d+\.\d% have more"
+    assert re.search(said, out)
+    inside = command("compare", "chat", "--requests", "20", "--policies", "vllm", "--cost", "measured")[1]
+    assert "beyond" not in inside
 
 
 def test_a_run_on_measured_times_is_repeated_from_its_folder(command, tmp_path):

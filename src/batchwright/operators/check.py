@@ -1,7 +1,7 @@
 """How far tables are from what they were asked of, over steps drawn at random.
 
 A third of the steps are decodes alone, a third chunks alone, a third both.  Numbers of rows, chunks and
-tokens are drawn evenly on a logarithmic scale within the tables' limits, and together at most as many
+tokens are drawn evenly on a logarithmic scale within the tables' range, and together at most as many
 tokens as a step can have; half of the chunks start from no KV tokens.  Chunks of one step are alike and
 end their prompts.  Steps of one kind are asked for as a whole, and the others part by part.
 """
@@ -69,20 +69,21 @@ class Drawn:
 
 def difference(table: Table, source: Asked, steps: int = STEPS, seed: int = 0) -> Difference:
     """Errors of `table` against `source` over steps drawn by `seed`.  Raises InputError."""
-    drawn = [draw(Random(f"{seed} {i}"), i % 3) for i in range(steps)]
+    most = int(min(KV_TOKENS, table.times.context_tokens))
+    drawn = [draw(Random(f"{seed} {i}"), i % 3, most) for i in range(steps)]
     errors = sorted(abs(table.seconds(each.step()) / each.seconds(source) - 1.0) for each in drawn)
     mean = sum(errors) / len(errors)
     return Difference(steps=steps, mean=mean, p99=errors[int(0.99 * len(errors))], greatest=errors[-1])
 
 
-def draw(random: Random, kind: int) -> Drawn:
-    """A step of decodes (kind 0), chunks (1) or both (2)."""
+def draw(random: Random, kind: int, kv_tokens: int = KV_TOKENS) -> Drawn:
+    """A step of decodes (kind 0), chunks (1) or both (2); the decodes have at most `kv_tokens`."""
     rows = 0 if kind == 1 else _number(random, 1, ROWS)
     chunks = 0 if kind == 0 else _number(random, 1, 256)
     most = (TOKENS - rows) // max(chunks, 1)
     return Drawn(
         rows=rows,
-        context=_number(random, 1, KV_TOKENS // max(rows, 4)) if rows else 0,
+        context=_number(random, 1, kv_tokens // max(rows, 4)) if rows else 0,
         chunks=chunks,
         tokens=_number(random, 1, most) if chunks else 0,
         past=_number(random, 1, CHUNK_PAST) if chunks and random.random() < 0.5 else 0,

@@ -30,7 +30,7 @@ from batchwright.scenario.keys import Scenario, is_given
 from batchwright.scenario.like import like_notes
 from batchwright.scenario.loads import load_of
 from batchwright.scenario.measured_cost import MEASURED, measured_table
-from batchwright.scenario.measured_range import range_notes
+from batchwright.scenario.measured_range import range_notes, range_of
 from batchwright.scenario.policy_file import load_policy, named
 from batchwright.scenario.precision import PRECISION, in_words
 from batchwright.scenario.profiled import with_limits
@@ -74,12 +74,13 @@ class Prepared:
     profile: Profile | None
 
     def beyond(self, runs: Mapping[str, Run]) -> list[str]:
-        """Where runs leave what the profile was measured on, a line for each that does."""
-        if self.profile is None:
+        """Where runs leave what the profile, or the cost, was measured on, a line for each that does."""
+        measured = range_of(self.cost) if self.profile is None else self.profile.range
+        if not measured:
             return []
-        fitted = self.profile.range
-        found = {name: beyond(run.made_steps(), fitted) for name, run in runs.items()}
-        left = "goes beyond the steps that its profile was fitted to"
+        found = {name: beyond(run.made_steps(), measured) for name, run in runs.items()}
+        of = "its cost was measured on" if self.profile is None else "its profile was fitted to"
+        left = f"goes beyond the steps that {of}"
         return [f"{name} {left}: {text}" for name, text in found.items() if text]
 
     def resolved(self) -> Scenario:
