@@ -457,6 +457,50 @@ def test_a_poisson_load_is_no_closed_loop(tmp_path: Path) -> None:
     assert found.findings == ()
 
 
+def answered(sent: list[float], seconds: list[float]) -> Client:
+    """Requests that take so long, 20 tokens each."""
+    tokens = [
+        np.linspace(at + each / 4, at + each, 20).tolist() for at, each in zip(sent, seconds, strict=True)
+    ]
+    return Client(sent, [10] * len(sent), tokens)
+
+
+@pytest.mark.parametrize("cap", [None, 500])
+@for_every_seed(20)
+def test_an_open_load_is_no_closed_loop_however_many_are_in_flight(
+    tmp_path_factory: pytest.TempPathFactory, cap: int | None, seed: int
+) -> None:
+    """At an even pace or a random one, of 1 to 200 in flight, nearly alike or not."""
+    random = Random(seed)
+    rate, length, spread = (
+        random.choice([2, 10, 50]),
+        random.choice([0.3, 1.1, 3.9]),
+        random.choice([0.0, 0.3]),
+    )
+    is_even = random.random() < 0.5
+    gaps = [1 / rate if is_even else random.expovariate(rate) for _ in range(400)]
+    sent = np.cumsum(gaps).tolist()
+    own = answered(sent, [length * random.uniform(1 - spread, 1 + spread) for _ in sent])
+    content = {**timed(WRITERS["vllm"](own), rate, cap), "burstiness": "inf" if is_even else 1.0}
+    found = read(write(tmp_path_factory.mktemp("it") / "file", "vllm", content))
+    assert found.findings == ()
+
+
+@pytest.mark.parametrize("clients", [1, 3, 32, 128])
+@pytest.mark.parametrize("names_it", [True, False])
+def test_a_closed_loop_of_any_size_is_found(tmp_path: Path, clients: int, names_it: bool) -> None:
+    random, free = Random(clients), [0.001 * i for i in range(clients)]
+    sent, seconds = [], []
+    for _ in range(10 * clients + 20):
+        who = min(range(clients), key=free.__getitem__)
+        sent.append(free[who])
+        seconds.append(random.uniform(1.0, 3.0))
+        free[who] += seconds[-1] + random.uniform(1e-4, 2e-3)
+    content = timed(WRITERS["vllm"](answered(sent, seconds)), "inf", clients if names_it else None)
+    (said,) = [text for text in notes(read(write(tmp_path / "file", "vllm", content))) if "closed" in text]
+    assert f"at most {clients} " in said
+
+
 def test_a_queue_that_grows_is_told_by_the_rates(tmp_path: Path) -> None:
     """One server, 50 requests/s come, 10 are served."""
     sent = [0.02 * i for i in range(60)]

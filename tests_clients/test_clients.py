@@ -1,4 +1,5 @@
-"""Real clients on `batchwright serve`: each ends without an error, and its counts are the server's.
+"""Real clients on `batchwright serve`: each ends without an error, its counts are the server's, and
+`batchwright import` reads the file that it wrote.
 
     make test-clients
 
@@ -20,8 +21,10 @@ import httpx
 import openai
 import pytest
 
+from batchwright import imported
 from batchwright.checkpoint import Checkpoint, find
 from batchwright.cli.model import cache_folder
+from batchwright.imported.report import spreads
 from serving import Process, metrics, process
 
 ENGINE = os.environ.get("CLIENTS_ENGINE", "openvino")
@@ -77,6 +80,15 @@ def read(file: Path) -> dict[str, Any]:
     return found
 
 
+def check_import(file: Path, metrics: set[str]) -> None:
+    """The file has all requests and these metrics, says that the cap of 4 is its load, and breaks nothing."""
+    found = imported.read(file)
+    assert found.totals["num_completed"] == REQUESTS and found.totals["output_tokens"] == REQUESTS * OUTPUT
+    assert spreads(found).keys() == metrics
+    assert [one.text for one in found.findings if one.is_wrong] == []
+    assert any("closed loop" in one.text for one in found.findings)
+
+
 def test_openai(server: Process) -> None:
     before = counts(server)
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
@@ -128,6 +140,7 @@ def test_guidellm(server: Process, model: Checkpoint, tmp_path: Path) -> None:
     assert said["prompt_token_count"]["successful"]["total_sum"] == found["prompt"]
     assert said["output_token_count"]["successful"]["total_sum"] == found["output"] == REQUESTS * OUTPUT
     assert found["length"] == REQUESTS and found["abort"] == found["error"] == 0
+    check_import(tmp_path / "guidellm.json", {"ttft_s", "tpot_s", "e2e_s"})
 
 
 def test_aiperf(server: Process, model: Checkpoint, tmp_path: Path) -> None:
@@ -147,3 +160,4 @@ def test_aiperf(server: Process, model: Checkpoint, tmp_path: Path) -> None:
     assert said["total_usage_prompt_tokens"]["avg"] == found["prompt"]
     assert said["total_usage_completion_tokens"]["avg"] == found["output"] == REQUESTS * OUTPUT
     assert found["length"] == REQUESTS and found["abort"] == found["error"] == 0
+    check_import(tmp_path / "profile_export.jsonl", {"ttft_s", "tpot_s", "itl_s", "e2e_s"})

@@ -23,7 +23,10 @@ from batchwright.metrics import Numbers
 
 REACHED: Final = 0.5  # of the cap, in flight on average, where there was no rate
 AT_CAP: Final = 0.9  # of the arrivals, or of the cap in flight on average, from which on the cap decides
-JUST: Final = 0.1  # of the median E2E: a request that is sent so soon after an end was waiting for it
+JUST: Final = 0.1  # of the median E2E, and
+BETWEEN: Final = 0.5  # of the mean gap between requests: one that is sent so soon after an end waited for it
+FEWEST: Final = 8  # requests, to tell anything by
+EVEN: Final = 0.1  # CV of gaps between requests that come at an even pace
 BEYOND: Final = 1.02  # times the cap, for clocks of two threads
 INSTANT: Final = 1e-6  # seconds, in which an end and what is sent for it may lie: sums of times are rounded
 SIGMAS: Final = 4.0
@@ -79,17 +82,22 @@ def _over_cap(seen: Seen) -> list[Finding]:
 
 def _paced(seen: Seen) -> list[Finding]:
     """By a cap, told or not; and whether the rate that was asked for is that which was sent."""
-    rows = seen.rows
-    held, off = _at_cap(rows, seen.asked.cap), _off_rate(seen)
-    mean = rows.total_e2e / max(rows.span, INSTANT)
-    if held is None and _has_only_a_cap(seen, mean):
-        held = f"{amount(mean)} requests are in flight on average, of at most {seen.asked.cap:g}"
+    off, held = _off_rate(seen), _at_cap(seen) or _near_cap(seen)
     if held is None:
         return [] if off is None else [Finding(text=off, is_wrong=True)]
     if off is not None:
         text = f"{off}: {held}; arrivals are really its cap, not the load"
         return [Finding(text=text, is_wrong=True)]
     return [_closed(held, seen)]
+
+
+def _near_cap(seen: Seen) -> str | None:
+    """By Little's law: was the cap nearly reached on average?"""
+    cap, rows = seen.asked.cap, seen.rows
+    mean = rows.total_e2e / max(rows.span, INSTANT)
+    if not isfinite(cap) or not (mean >= AT_CAP * cap or _has_only_a_cap(seen, mean)):
+        return None
+    return f"{amount(mean)} requests are in flight on average, of at most {cap:g}"
 
 
 def _closed(held: str, seen: Seen) -> Finding:
@@ -99,22 +107,36 @@ def _closed(held: str, seen: Seen) -> Finding:
     return Finding(text=text, is_wrong=asked)
 
 
-def _at_cap(rows: Rows, cap: float) -> str | None:
+def _at_cap(seen: Seen) -> str | None:
     """Was nearly each request sent just after another had ended, once the greatest number was in flight?
 
-    In a closed loop of M the (M + k)-th is sent just after the k-th end.
+    In a closed loop of M the (M + k)-th is sent just after the k-th end.  Requests that come at even
+    gaps may look alike, and do so by their own clock unless the file names a cap.
     """
-    sent, ended = _known(rows)
-    most = int(min(cap, _at_arrivals(rows).max()))
-    if len(sent) - most < max(most, 8):
+    (sent, ended), cap = _known(seen.rows), seen.asked.cap
+    most = int(min(cap, _at_arrivals(seen.rows).max()))
+    if most < cap < inf or (cap == inf and _is_even(sent)):
+        return None
+    if len(sent) - most < max(most, FEWEST):
         return None
     lag = sent[most:] - ended[: len(sent) - most]
-    near = JUST * float(np.median(rows.e2e[rows.is_used & ~np.isnan(rows.e2e)]))
-    part = float(((lag >= -near) & (lag <= near)).mean())
+    near = _just(seen.rows, sent)
+    part = float((np.abs(lag) <= near).mean())
     if part < AT_CAP:
         return None
     then = f"{share(part)} of the other {len(lag):,} were sent within {seconds(near)} of an end"
     return f"at most {most:,} requests are in flight, and {then}"
+
+
+def _just(rows: Rows, sent: Numbers) -> float:
+    """Seconds after an end in which a request is sent that was waiting for it."""
+    usual = float(np.nanmedian(rows.e2e[rows.is_used]))
+    return min(JUST * usual, BETWEEN * float(sent[-1] - sent[0]) / (len(sent) - 1))
+
+
+def _is_even(sent: Numbers) -> bool:
+    gaps = np.diff(sent)
+    return bool(gaps.std() <= EVEN * gaps.mean())
 
 
 def _at_arrivals(rows: Rows) -> Numbers:
@@ -169,7 +191,7 @@ def _served(rows: Rows) -> list[Finding]:
     assert rows.sent is not None
     sent, ended = rows.sent[rows.is_used], rows.ended[rows.is_used]
     first, last = float(sent.min()), float(sent.max())
-    if len(sent) < 8 or last == first or rows.span <= 0:
+    if len(sent) < FEWEST or last == first or rows.span <= 0:
         return []
     offered, served = (len(sent) - 1) / (last - first), len(sent) / rows.span
     is_ttft = not np.isnan(rows.ttft[rows.is_used]).all()
