@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("scipy", reason="needs the extra fit")
 
 from batchwright import Fitted, Hosted
+from batchwright.calibration import solve
 from batchwright.calibration.blocks import BLOCKS, block_of, held_out
 from batchwright.calibration.cost_words import text_of
 from batchwright.calibration.errors import classes, errors
@@ -315,6 +316,15 @@ def test_of_a_long_log_evenly_spaced_steps_are_fitted_and_the_range_is_that_of_a
     assert thinned(steps, 20_100) is steps
     fit = fit_steps(steps)
     assert len(fit.steps) == 10_050 and fit.range["num_decodes"] == (1, 7)
+
+
+def test_a_long_log_has_the_same_fit_whether_it_is_summed_up_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(8)
+    columns = random.random((5000, 4))
+    seconds = columns @ np.array([1.0, 0.0, 3.0, 4.0]) + random.uniform(0, 0.5, 5000)
+    summed = robust_fit(columns, seconds)
+    monkeypatch.setattr(solve, "SHORT", 10_000)
+    assert robust_fit(columns, seconds) == pytest.approx(summed, rel=1e-9)
 
 
 def test_a_coefficient_is_never_negative() -> None:
