@@ -227,6 +227,14 @@ def test_under_a_host_that_hides_the_stretch_is_the_sum_of_the_greater() -> None
     assert summed > 400 * host and summed > COST.stretch(step, 400)
 
 
+def test_cost_models_are_equal_if_all_that_they_were_made_of_is() -> None:
+    assert layers(FOLDER, layers=2) == COST and layers(FOLDER, layers=3) != COST
+    assert layers(FOLDER, layers=2, max_cudagraph_capture_size=0) != COST
+    assert layers(FOLDER, layers=2, step=0.1) != COST
+    one, two = (layers(FOLDER, "llama-3.1-8b", tp=2, link=link) for link in (1e9, 2e9))
+    assert one != two and layers(FOLDER, "llama-3.1-8b") not in (one, two)
+
+
 def test_a_cost_model_survives_a_pickle() -> None:
     again = pickle.loads(pickle.dumps(COST))
     assert again == COST and again.times.skew.alpha(0, 4, 0.2, 900, 0) == 0.125

@@ -26,7 +26,7 @@ import numpy as np
 from batchwright.accuracy.study import Row
 from batchwright.cost import CostModel, Layers
 from batchwright.errors import InputError
-from batchwright.layer_profile import layers
+from batchwright.layer_profile import GRAPHS, layers
 from batchwright.limits import Limits
 from batchwright.metrics import Numbers
 from batchwright.policies import Vllm
@@ -91,8 +91,10 @@ class GpuRun:
 
     @cached_property
     def layers(self) -> Layers:
-        """The same, with nothing beside."""
-        return layers(self.root / "profiles" / self.card, "llama-3.1-8b")
+        """The same, with nothing beside; graphs up to the size that vLLM captures by default."""
+        most = min(2 * self.meta["engine_kwargs"]["max_num_seqs"], GRAPHS)
+        folder = self.root / "profiles" / self.card
+        return layers(folder, "llama-3.1-8b", max_cudagraph_capture_size=most)
 
     def requests(self) -> list[Request]:
         """The requests of the run: lengths and prefix hashes of its workload, arrivals as measured."""

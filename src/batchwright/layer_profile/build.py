@@ -96,12 +96,16 @@ def layers(
     split = Split(tp=tp, dp=dp, ep=ep, **_wires(profile, tp * dp, link, hop))
     _check(profile, shape, split)
     times = _times(at_tp(profile, tp), shape, count, split, max_cudagraph_capture_size)
-    return Layers(_text(profile, tp, dp, ep), times, step, tp, ep)
+    name = f"{profile.folder}, {count} layers{_spread(split)}, graphs to {max_cudagraph_capture_size}"
+    return Layers(name, times, step, tp, ep)
 
 
-def _text(profile: Profile, tp: int, dp: int, ep: bool) -> str:
-    spread = "".join(f", {name} {size}" for name, size in (("tp", tp), ("dp", dp)) if size > 1)
-    return f"{profile.folder}{spread}{', ep' if ep else ''}"
+def _spread(split: Split) -> str:
+    """All of a split that times depend on, in words; nothing for one GPU."""
+    if split.tp * split.dp == 1:
+        return ""
+    whole = "whole" if split.ep else "cut"
+    return f", tp {split.tp}, dp {split.dp}, experts {whole}, link {split.link:g}, hop {split.hop:g}"
 
 
 # --- what is spread over what ---------------------------------------------------
