@@ -579,6 +579,24 @@ def test_stages_of_inference_perf_are_taken_as_one_run_and_said(tmp_path: Path) 
     assert wrong(found) == [] and any("which of the 2 stages" in text for text in notes(found))
 
 
+def test_where_the_server_counts_too_its_tokens_are_taken(tmp_path: Path) -> None:
+    """The client finds a token more in every answer, and none of the chat template in a prompt."""
+    own, content = client(), WRITERS["aiperf"](client())
+    for i, record in enumerate(content):
+        metrics = record["metrics"]
+        metrics["usage_prompt_tokens"] = {"value": own.prompt[i] + 30, "unit": "tokens"}
+        metrics["usage_completion_tokens"] = {"value": own.output[i], "unit": "tokens"}
+        metrics["output_sequence_length"]["value"] += 1
+    found = read(write(tmp_path / "file", "aiperf", content))
+    assert column(found, "prompt_tokens").tolist() == [prompt + 30 for prompt in own.prompt]
+    assert column(found, "output_tokens").tolist() == own.output and wrong(found) == []
+    prompt, output = sum(own.prompt), sum(own.output)
+    assert [text.partition(" (")[0] for text in notes(found)] == [
+        f"the client counts {prompt:,} prompt tokens, the server {prompt + 30 * COUNT:,}",
+        f"the client counts {output + COUNT:,} output tokens, the server {output:,}",
+    ]
+
+
 def test_a_prompt_that_was_cached_is_a_column(tmp_path: Path) -> None:
     content = WRITERS["guidellm"](client())
     for i, request in enumerate(content["benchmarks"][0]["requests"]["successful"]):
@@ -624,6 +642,19 @@ def test_a_prompt_that_was_cached_is_a_column(tmp_path: Path) -> None:
             ["one gap", "closed loop", "in the client before"],
         ),
         (
+            "aiperf_chat/profile_export.jsonl",
+            None,
+            "AIPerf 0.13.0, JSONL records",
+            "ttft tpot itl e2e",
+            [
+                "3 records of the warm-up",
+                "the client counts 1,280 prompt tokens, the server 1,880 (0.6809 times); they differ in 20",
+                "the client counts 332 output tokens, the server 320 (1.038 times); they differ in 7 of 20",
+                "one gap",
+                "inter_token_latency is 0.9375 times (E2E - TTFT) / (N - 1) in 7 of 20 requests",
+            ],
+        ),
+        (
             "sglang_bench.jsonl",
             "1",
             "SGLang bench_serving, JSONL with details",
@@ -635,7 +666,7 @@ def test_a_prompt_that_was_cached_is_a_column(tmp_path: Path) -> None:
             None,
             "inference-perf, per-request JSON",
             "ttft tpot itl e2e",
-            ["one gap", "time_per_output_token is 0.9375 times"],
+            ["the client counts 329 output tokens", "one gap", "time_per_output_token is 0.9375 times"],
         ),
     ],
 )

@@ -4,7 +4,8 @@
     inter_token_latency      (last - first) / (output - 1) of a request           our TPOT
     inter_chunk_latency      the gaps between chunks with content                 our ITL if each is a token
     request_latency          last chunk with content - request start              our E2E
-    output_sequence_length   output and reasoning tokens; output_token_count leaves reasoning out
+    output_sequence_length   output and reasoning tokens, by the client unless it is told to ask the server;
+                             output_token_count leaves reasoning out; usage_completion_tokens: by the server
     time_to_first_token      is of a reasoning token, if that comes first
 
 With --per-chunk-usage AIPerf divides by output less the tokens of the first chunk.  Records of the
@@ -25,6 +26,7 @@ from msgspec import Struct
 from batchwright.errors import InputError, nearest
 from batchwright.imported.arrays import BadValue, floats, known, scalars, wholes
 from batchwright.imported.client import imported
+from batchwright.imported.counted import differences, tokens
 from batchwright.imported.result import Finding, Imported
 from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
 from batchwright.imported.serving_result import number
@@ -38,8 +40,10 @@ CONVENTIONS: Final = (
     "ITL (inter_token_latency): (last - first) / (N - 1) of each request, in milliseconds: this is our TPOT",
     "inter_chunk_latency: the gaps between chunks, in milliseconds: our ITL where each chunk is a token",
     "E2E: last chunk with content - request start, in milliseconds: as ours",
-    "N: output_sequence_length, which counts reasoning tokens too",
+    "N: output_sequence_length, which counts reasoning tokens too; ours takes the server's usage if it tells",
 )
+PROMPT: Final = ("input_sequence_length", "usage_prompt_tokens")  # by the client, by the server
+OUTPUT: Final = ("output_sequence_length", "usage_completion_tokens")
 _METRICS: Final = {
     "ttft_s": "time_to_first_token",
     "tpot_s": "inter_token_latency",
@@ -50,8 +54,8 @@ _STATISTICS: Final = {"mean": "avg", "p50": "p50", "p90": "p90", "p99": "p99"}
 _TOTALS: Final = {
     "benchmark_duration": "duration_s",
     "request_count": "num_completed",
-    "total_isl": "prompt_tokens",
-    "total_osl": "output_tokens",
+    "total_usage_prompt_tokens": "prompt_tokens",
+    "total_usage_completion_tokens": "output_tokens",
 }
 
 
@@ -113,6 +117,7 @@ def read(source: Source) -> Imported:
     kept = [each for each in records if each.metadata.benchmark_phase == "profiling"]
     if not kept:
         raise InputError(f"{source.name}: has {len(records)} records, all of the warm-up; measure longer")
+    counted = _counted(kept)
     summary = beside(source, f"{source.path.name.split('.')[0]}_aiperf.json")
     rows, given = _rows(kept), floats(each.seconds("inter_token_latency") for each in kept)
     return imported(
@@ -122,10 +127,10 @@ def read(source: Source) -> Imported:
             conventions=CONVENTIONS,
             about=_about(summary),
             rows=rows,
-            claims=_claims(summary),
+            claims=_claims(summary, has_own_counts=not counted),
             columns=(Column("inter_token_latency", "(E2E - TTFT) / (N - 1)", given, rows.tpot),),
             asked=_asked(summary),
-            findings=_warm_up(len(records) - len(kept)),
+            findings=(*_warm_up(len(records) - len(kept)), *counted),
         )
     )
 
@@ -141,23 +146,40 @@ def _rows(records: list[_Record]) -> Rows:
     first = min(sent)
     waits = [None if at is None else (start - at) / 1e9 for start, at in zip(sent, issued, strict=True)]
     gaps = tuple(each.gaps for each in records)
+    cached = _tokens(records, "usage_prompt_cache_read_tokens")
     return Rows(
-        prompt=wholes(each.tokens("input_sequence_length") for each in records),
-        output=wholes(each.tokens("output_sequence_length") for each in records),
+        prompt=tokens(*(_tokens(records, name) for name in PROMPT)),
+        output=tokens(*(_tokens(records, name) for name in OUTPUT)),
         ttft=floats(each.seconds("time_to_first_token") for each in records),
         e2e=floats(each.seconds("request_latency") for each in records),
         is_completed=np.array([_is_completed(each) for each in records], bool),
         sent=floats((start - first) / 1e9 for start in sent),
         gaps=gaps if any(len(one) for one in gaps) else None,
-        more={} if None in waits else {"client_queue_s": floats(waits)},
+        more={
+            **({} if None in waits else {"client_queue_s": floats(waits)}),
+            **({} if None in cached else {"cached_tokens": wholes(cached)}),
+        },
     )
+
+
+def _tokens(records: list[_Record], name: str) -> list[int | None]:
+    return [each.tokens(name) for each in records]
+
+
+def _counted(records: list[_Record]) -> tuple[Finding, ...]:
+    """What client and server count differently."""
+    named = {"prompt": PROMPT, "output": OUTPUT}
+    found = [differences(what, *(_tokens(records, name) for name in pair)) for what, pair in named.items()]
+    return tuple(each for one in found for each in one)
 
 
 def _is_completed(record: _Record) -> bool:
     return record.error is None and not record.metadata.was_cancelled
 
 
-def _claims(summary: dict[str, Any]) -> Claims:
+def _claims(summary: dict[str, Any], has_own_counts: bool) -> Claims:
+    """Its TPOT only where client and server count alike: else it is of another N."""
+
     def value(name: str, statistic: str) -> float:
         found = summary.get(name)
         if not isinstance(found, dict):
@@ -167,6 +189,7 @@ def _claims(summary: dict[str, Any]) -> Claims:
     statistics = {
         metric: known({ours: value(name, theirs) for ours, theirs in _STATISTICS.items()})
         for metric, name in _METRICS.items()
+        if metric != "tpot_s" or has_own_counts
     }
     return Claims(
         totals=known({ours: value(name, "avg") for name, ours in _TOTALS.items()}), statistics=statistics

@@ -24,6 +24,7 @@ from msgspec import Struct
 from batchwright.errors import InputError
 from batchwright.imported.arrays import floats, scalars, wholes
 from batchwright.imported.client import imported
+from batchwright.imported.counted import differences, tokens
 from batchwright.imported.result import Finding, Imported
 from batchwright.imported.seen import Asked, Column, Rows, Seen
 from batchwright.imported.serving_result import number
@@ -83,12 +84,10 @@ class _Entry(Struct):
     def response(self) -> _Response:
         return self.info.response
 
-    @property
-    def output(self) -> int | None:
-        """By the server's usage, else as the client counted."""
-        usage = self.response.server_usage or {}
-        found = number(usage, "completion_tokens" if "completion_tokens" in usage else "output_tokens")
-        return int(found) if isfinite(found) else self.response.output_tokens
+    def used(self, *names: str) -> int | None:
+        """The first of these that the server's usage tells."""
+        found = (number(self.response.server_usage, name) for name in names)
+        return next((int(value) for value in found if isfinite(value)), None)
 
     @property
     def cached(self) -> int | None:
@@ -122,7 +121,11 @@ def read(source: Source) -> Imported:
             rows=rows,
             columns=_columns(entries, rows),
             asked=_asked(load),
-            findings=_of_stages(len(_stages(load))),
+            findings=(
+                *_of_stages(len(_stages(load))),
+                *differences("prompt", *_prompt(entries)),
+                *differences("output", *_output(entries)),
+            ),
         )
     )
 
@@ -141,8 +144,8 @@ def _rows(entries: list[_Entry]) -> Rows:
     last = floats(one[-1] if len(one) else None for one in times)
     ended = last if is_streamed else floats(each.end_time for each in entries)
     return Rows(
-        prompt=wholes(each.info.prompt for each in entries),
-        output=wholes(each.output for each in entries),
+        prompt=tokens(*_prompt(entries)),
+        output=tokens(*_output(entries)),
         ttft=first - sent,
         e2e=ended - sent,
         is_completed=np.array([each.error is None for each in entries], bool),
@@ -150,6 +153,18 @@ def _rows(entries: list[_Entry]) -> Rows:
         gaps=tuple(np.diff(one) for one in times) if is_streamed else None,
         more={} if None in cached else {"cached_tokens": wholes(cached)},
     )
+
+
+def _prompt(entries: list[_Entry]) -> tuple[list[int | None], list[int | None]]:
+    """By the client, and by the server."""
+    by_client = [each.info.prompt for each in entries]
+    return by_client, [each.used("prompt_tokens", "input_tokens") for each in entries]
+
+
+def _output(entries: list[_Entry]) -> tuple[list[int | None], list[int | None]]:
+    """By the client, and by the server."""
+    by_client = [each.response.output_tokens for each in entries]
+    return by_client, [each.used("completion_tokens", "output_tokens") for each in entries]
 
 
 def _columns(entries: list[_Entry], rows: Rows) -> tuple[Column, ...]:
