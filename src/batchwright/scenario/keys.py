@@ -76,7 +76,9 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         str | None, _key("of weights, as vLLM names it: fp8, awq, gptq, w8a8, mxfp4...", SERVER)
     ] = None
     kv_cache_dtype: Annotated[str | None, _key("auto, bfloat16, fp8, fp8_e4m3 or fp8_e5m2", SERVER)] = None
-    gpu_memory_utilization: Annotated[float | None, _key("default: 0.92; 0.9 before vllm@0.21", SERVER)] = None
+    gpu_memory_utilization: Annotated[
+        float | None, _key("default: 0.92; 0.9 before vllm@0.21", SERVER)
+    ] = None
     like: Annotated[
         str | None,
         _key("command of a server, whose flags and policy to take: 'vllm serve MODEL ...'", SERVER),
