@@ -94,11 +94,13 @@ def _read(file: Path) -> Iterator[Batch]:
     """The rows of vLLM and Llama-3-8B."""
     try:
         with gzip.open(file, "rt", encoding="utf-8", newline="") as source:
-            for row in csv.DictReader(source):
-                if row["Framework"] == "vLLM" and row["Model"].endswith("3-8B") and row["Hardware"] in GPUS:
-                    yield _batch(row)
+            yield from (_batch(row) for row in csv.DictReader(source) if _is_ours(row))
     except (OSError, EOFError, KeyError, ValueError, zlib.error, csv.Error):
         raise InputError(f"{file}: cannot be read; give the file as it was published") from None
+
+
+def _is_ours(row: dict[str, str]) -> bool:
+    return row["Framework"] == "vLLM" and row["Model"].endswith("3-8B") and row["Hardware"] in GPUS
 
 
 def _batch(row: dict[str, str]) -> Batch:

@@ -32,10 +32,6 @@ STUDIES: Final = (
     Entry("cpu_steps", "vllm_cpu_steps.csv"),
     Entry("splitwise", "splitwise_sim"),
     Entry("argonne", "argonne"),
-    Entry("accelmark", "accelmark"),
-    Entry("rtx4090", "vllm_gpu"),
-    Entry("rtx_pro_6000", "vllm_gpu"),
-    Entry("rtx_pro_6000_fitted", "vllm_gpu"),
     Entry("sarathi", "sarathi_osdi24"),
 )
 Progress = Callable[[str, float], None]

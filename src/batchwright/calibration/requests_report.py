@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from batchwright.calibration.requests import STATISTICS, RequestsFit
 from batchwright.calibration.timings import Estimate
 from batchwright.cost import CostModel, Hosted
-from batchwright.figures import count
+from batchwright.figures import count, signed_share
 from batchwright.imported import Imported
 from batchwright.plain_table import plain_table
 from batchwright.profile import LIMITS, Profile
@@ -117,13 +117,8 @@ def _errors(fit: RequestsFit) -> Table:
     parts = [("fitted", fit.fitted)] + ([] if fit.held_out is None else [("held out", fit.held_out)])
     for part, errors in parts:
         for name, of in errors.items():
-            table.add_row(f"{part}: {METRICS[name]}", *(_signed(of[title]) for title in STATISTICS))
+            table.add_row(f"{part}: {METRICS[name]}", *(signed_share(of[title]) for title in STATISTICS))
     return table
-
-
-def _signed(error: float) -> str:
-    """`+1.2%`; what rounds to 0 has no minus."""
-    return f"{round(error, 3) + 0.0:+.1%}"
 
 
 def to_json(fit: RequestsFit, measured: Imported, cost: str) -> dict[str, Any]:

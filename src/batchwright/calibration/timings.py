@@ -157,7 +157,6 @@ class Trials:
         if self.num_requests < FEWEST:
             raise InputError(f"{self.num_requests} requests have timings; a fit needs {FEWEST}")
         typical = np.nanmedian(measured["tpot_s"]) if np.any(measured["tpot_s"] > 0) else 0.0
-        self._tick = max(float(typical), 1e-3)
         self.spread = dict(SPREADS)
         self._has = {"ttft_s": has_ttft, "tpot_s": measured["tpot_s"] > 0, "e2e_s": measured["e2e_s"] > 0}
         self._added = {"ttft_s": max(float(typical), 1e-3), "tpot_s": 0.0, "e2e_s": 0.0}

@@ -61,7 +61,6 @@ _TOTALS: Final = {
 
 class _Metadata(Struct):
     request_start_ns: int
-    request_end_ns: int | None = None
     credit_issued_ns: int | None = None
     benchmark_phase: str = "profiling"
     was_cancelled: bool = False
