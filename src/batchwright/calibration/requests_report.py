@@ -12,13 +12,13 @@ from batchwright.figures import count, signed_share
 from batchwright.imported import Imported
 from batchwright.plain_table import plain_table
 from batchwright.profile import LIMITS, Profile
+from batchwright.run.run import METRICS
 from batchwright.version import __version__
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA_VERSION: Final = 1
-METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 MEANS: Final = {
     "mfu": "share of the GPU's arithmetic",
     "mbu": "share of its memory bandwidth",

@@ -63,7 +63,7 @@ def fit(measured: Imported, name: str, settings: Settings, flags: ServerFlags) -
             report(f"simulation {simulations}", min(simulations / USUAL, 0.99))
 
         found = fit_requests(of_file, _server(prepared), held_out, told)
-    text = cost_text(found.cost, _arguments(scenario), found.found.values)
+    text = cost_text(found.server.cost, _arguments(scenario), found.found.values)
     profile = profile_of(found, name, measured, text)
     if settings.output is not None:
         write_whole(settings.output, as_text(profile), settings.force)

@@ -27,7 +27,7 @@ from batchwright.errors import InputError, nearest
 from batchwright.imported.arrays import BadValue, floats, known, scalars, wholes
 from batchwright.imported.client import imported
 from batchwright.imported.counted import differences, tokens
-from batchwright.imported.result import Finding, Imported
+from batchwright.imported.result import About, Finding, Imported
 from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
 from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type, beside
@@ -214,7 +214,7 @@ def _asked(summary: dict[str, Any]) -> Asked:
     )
 
 
-def _about(summary: dict[str, Any]) -> dict[str, str | int | float | bool]:
+def _about(summary: dict[str, Any]) -> About:
     config, asked = summary.get("input_config", {}), _asked(summary)
     models = [each.get("name") for each in config.get("models", {}).get("items", [])]
     found = {

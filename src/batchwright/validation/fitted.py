@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from batchwright.profile import read
+from batchwright.profile.beyond import Range
 from batchwright.run_folder import RunFolder
-from batchwright.validation.extrapolation import Range
 
 
 def fitted_range(folder: RunFolder) -> Range | None:
