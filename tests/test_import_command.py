@@ -29,6 +29,11 @@ def test_it_prints_form_conventions_and_our_metrics(command: Command) -> None:
     assert lines[-1] == "9.77 requests/s, 156 output tokens/s, 782 prompt + output tokens/s"
 
 
+def test_lengths_are_those_of_the_requests_that_completed(command: Command) -> None:
+    printed = good(command("import", MOCK, "--run", "1"))
+    assert "  20 requests (15 completed) over 701 ms, prompt 107/107/111, output 16/16/16 tokens" in printed
+
+
 def test_findings_stand_before_the_table_by_their_weight(command: Command) -> None:
     broken = json.loads(Path(BENCH).read_text())
     broken["mean_ttft_ms"] *= 2

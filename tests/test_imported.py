@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from batchwright import columns_file
+from batchwright.columns_file import write_columns
 from batchwright.errors import InputError
 from batchwright.imported import Finding, Imported, folder, read
 
@@ -51,6 +53,19 @@ def test_what_is_written_as_a_folder_is_read_back(tmp_path: Path, without: str) 
     same(read(tmp_path / "it"), found)
 
 
+@pytest.mark.parametrize("has_polars", [True, False])
+def test_requests_of_one_token_have_no_gaps_and_are_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_polars: bool
+) -> None:
+    """A table of gaps without a row, as Parquet or as text."""
+    if not has_polars:
+        monkeypatch.setattr(columns_file, "find_spec", lambda name: None)
+    found = replace(FOUND, gaps=(np.empty(0), np.empty(0), np.empty(0)))
+    folder.write(tmp_path / "it", found)
+    same(read(tmp_path / "it"), found)
+    assert (tmp_path / "it" / "gaps.csv.gz").exists() != has_polars
+
+
 def test_a_folder_that_is_there_is_kept_unless_it_may_go(tmp_path: Path) -> None:
     folder.write(tmp_path / "it", FOUND)
     with pytest.raises(InputError, match="--force"):
@@ -87,6 +102,16 @@ def test_a_file_of_no_known_form_is_refused_with_those_that_are(
 ) -> None:
     (tmp_path / "it").write_text(text)
     with pytest.raises(InputError, match=said):
+        read(tmp_path / "it")
+
+
+def test_a_folder_with_the_gaps_of_another_is_refused(tmp_path: Path) -> None:
+    folder.write(tmp_path / "it", FOUND)
+    write_columns(tmp_path / "it" / "gaps", {"request": np.array([0, 3]), "gap_s": np.array([0.1, 0.2])})
+    with pytest.raises(InputError, match="gaps: is not in order of the 3 requests; import the file again"):
+        read(tmp_path / "it")
+    write_columns(tmp_path / "it" / "gaps", {"policy": np.array([0, 3])})
+    with pytest.raises(InputError, match="gaps: has no request and gap_s"):
         read(tmp_path / "it")
 
 

@@ -95,7 +95,8 @@ def _read_csv(file: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with gzip.open(file, "rt", encoding="utf-8", newline="") as source:
             names, *rows = csv.reader(source)
-        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        cells = zip(*rows, strict=True) if rows else [()] * len(names)
+        columns = dict(zip(names, cells, strict=True))
     except (OSError, EOFError, ValueError, zlib.error, csv.Error):
         raise InputError(f"{file}: is no whole gzipped CSV; run the comparison again") from None
     return {name: _numbers(cells) for name, cells in columns.items()}

@@ -110,8 +110,10 @@ def read(source: Source) -> Imported:
 
 
 def _by_request(source: Source, requests: Columns | None, rows: Columns) -> tuple[Numbers, ...]:
-    """Raises InputError if there are gaps of a request that is not there."""
+    """Raises InputError if there are gaps of a request that is not there, or not in its order."""
     count = 0 if requests is None else len(next(iter(requests.values())))
+    if not {"request", "gap_s"} <= rows.keys():
+        raise InputError(f"{source.path / 'gaps'}: has no request and gap_s; import the file again")
     owners = rows["request"].astype(np.int64)
     if len(owners) and (owners[-1] >= count or (np.diff(owners) < 0).any()):
         raise InputError(

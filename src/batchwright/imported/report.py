@@ -57,13 +57,15 @@ def _counts(found: Imported) -> list[str]:
 def _requests(found: Imported) -> str:
     columns = found.requests or {}
     number = len(next(iter(columns.values())))
+    done = columns.get("is_completed", np.ones(number)) > 0
     text = f"{count(number)} requests"
+    if not done.all():
+        text += f" ({count(int(done.sum()))} completed)"
     if "duration_s" in found.totals:
         text += f" over {seconds(found.totals['duration_s'])}"
-    for name, what in (("prompt_tokens", "prompt"), ("output_tokens", "output")):
-        if name in columns and number:
-            text += f", {what} {_lengths(columns[name])}"
-    return f"{text} tokens (mean/P50/P99)"
+    named = {"prompt_tokens": "prompt", "output_tokens": "output"}
+    lengths = [f"{what} {_lengths(columns[name][done])}" for name, what in named.items() if name in columns]
+    return f"{', '.join([text, *lengths])} tokens (mean/P50/P99)" if lengths and done.any() else text
 
 
 def _lengths(values: Numbers) -> str:
