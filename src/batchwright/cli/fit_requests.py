@@ -64,7 +64,7 @@ def fit(measured: Imported, name: str, settings: Settings, flags: ServerFlags) -
 
         found = fit_requests(of_file, _server(prepared), held_out, told)
     text = cost_text(found.server.cost, _arguments(scenario), found.found.values)
-    profile = profile_of(found, name, measured, text)
+    profile = profile_of(found, name, measured, text, scenario.max_model_len)
     if settings.output is not None:
         write_whole(settings.output, as_text(profile), settings.force)
     _print(found, measured, text, prepared.notes, settings)
