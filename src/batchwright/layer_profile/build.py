@@ -170,7 +170,10 @@ def _check(profile: Profile, shape: Model | None, split: Split) -> None:
                 f"{profile.folder}: {shape.name} has experts, but moe.csv is missing; profile it"
             )
         if not shape.moe_layers and profile.experts is not None:
-            raise InputError(f"{profile.folder}: moe.csv is there, but {shape.name} has no experts")
+            raise InputError(
+                f"{profile.folder}: moe.csv is there, but {shape.name} has no experts; "
+                "give the model that was profiled"
+            )
     elif profile.experts is not None:
         raise InputError(
             f"{profile.folder}: moe.csv is there, so the number of experts is needed; give model"

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from batchwright.profile.beyond import Range, with_tokens
+from batchwright.cost import Range
+from batchwright.profile.beyond import with_tokens
 from batchwright.validation.side import Columns
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from batchwright.cost import Range
 from batchwright.profile import read
-from batchwright.profile.beyond import Range
 from batchwright.run_folder import RunFolder
 
 

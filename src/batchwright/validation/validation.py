@@ -8,10 +8,10 @@ from math import nan
 
 import numpy as np
 
+from batchwright.cost import Range
 from batchwright.errors import InputError
 from batchwright.interval import Interval
 from batchwright.metrics import Numbers
-from batchwright.profile.beyond import Range
 from batchwright.validation.extrapolation import Beyond, extrapolation
 from batchwright.validation.lines import Kept, Line, all_lines
 from batchwright.validation.matching import Matching, matching
