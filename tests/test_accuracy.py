@@ -95,7 +95,7 @@ def test_every_claim_says_where_it_stands_and_whether_it_compares() -> None:
 # --- the studies -------------------------------------------------------------------------
 
 
-def test_every_study_is_in_the_table() -> None:
+def test_every_study_is_in_the_table_once() -> None:
     names = [module.name for module in iter_modules(accuracy.__path__)]
     modules = {name: import_module(f"batchwright.accuracy.{name}") for name in names}
     assert sorted(entry.module for entry in STUDIES) == sorted(
@@ -108,6 +108,7 @@ def test_measurements_that_are_missing_are_named_and_refused_if_all_are_wanted(
 ) -> None:
     other = Entry("other", "elsewhere")
     mine = (Entry("kv_blocks", ""), Entry("sarathi", "sarathi_osdi24"), other)
+    twice = (*mine, Entry("another", "elsewhere"))
     monkeypatch.setattr(studies, "STUDIES", mine)
     data = sarathi(tmp_path)
     assert run_all(data).missing == (other,)
@@ -116,6 +117,9 @@ def test_measurements_that_are_missing_are_named_and_refused_if_all_are_wanted(
         run_all(data, strict=True)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has no sarathi_osdi24, elsewhere"):
+        run_all(tmp_path / "empty")
+    monkeypatch.setattr(studies, "STUDIES", twice)
+    with pytest.raises(InputError, match="has no sarathi_osdi24, elsewhere; give"):
         run_all(tmp_path / "empty")
     with pytest.raises(InputError, match="is no folder"):
         run_all(tmp_path / "nowhere")

@@ -120,6 +120,14 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
         GpuRun(tmp_path, "MADE").limits()
 
 
+@pytest.mark.parametrize("name", ["meta.json", "requests.jsonl"])
+def test_a_run_that_is_cut_is_named(run: GpuRun, name: str) -> None:
+    path = run.folder / name
+    path.write_text(path.read_text(encoding="utf-8").rstrip()[:-1], encoding="utf-8")
+    with pytest.raises(InputError, match=f"{name}: cannot be read; give the file as it was published"):
+        run.requests() and run.limits()
+
+
 @needs_data
 @pytest.mark.parametrize(
     "study", [rtx4090.study, rtx_pro_6000_fitted.study], ids=["RTX 4090", "RTX PRO 6000, fitted"]

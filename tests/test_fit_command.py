@@ -11,6 +11,8 @@ import yaml
 
 pytest.importorskip("scipy", reason="needs the extra fit")
 
+from batchwright.calibration.requests_report import profile_limits
+from batchwright.limits import Limits
 from batchwright.profile import read
 from test_cli import Command, command, good, refusal
 
@@ -182,6 +184,8 @@ def test_requests_alone_give_the_efficiency_of_their_server(command: Command, be
     values = {one["name"]: one["value"] for one in found["parameters"]}
     assert values["mfu"] == pytest.approx(0.37, rel=0.05) and values["mbu"] == pytest.approx(0.61, rel=0.1)
     assert abs(found["held_out"]["e2e_s"]["mean"]) < 0.02
+    told = read(Path("server.yaml")).limits  # max_model_len is what these requests need, not the server's
+    assert told["max_num_seqs"] == 256 and "max_model_len" not in told
     compared = command("compare", SERVED, "--policies", "vllm", "--profile", "server.yaml", "--json")
     notes = json.loads(good(compared))["notes"]
     assert any("its error on measurements that it was not fitted to: mean TTFT" in note for note in notes)
@@ -202,6 +206,13 @@ def test_what_cannot_be_fitted_to_requests_is_one_line(
     command: Command, bench: str, flags: list[str], said: str
 ) -> None:
     assert said in refusal(command("fit", bench, *flags))
+
+
+def test_a_profile_of_requests_has_the_max_model_len_that_was_given() -> None:
+    limits = Limits(max_num_seqs=8, max_model_len=528, num_kv_blocks=100)
+    assert profile_limits(limits, 4096)["max_model_len"] == 4096
+    assert profile_limits(limits, 4096)["num_gpu_blocks_override"] == 101
+    assert "max_model_len" not in profile_limits(limits, None)
 
 
 def test_steps_ask_for_no_server(command: Command) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from batchwright.columns_file import read_columns, write_columns
 from batchwright.imported import read
 from test_cli import Command, command, good, refusal
 
@@ -50,6 +51,18 @@ def test_the_folder_that_it_writes_is_read_as_the_file(command: Command) -> None
     assert "is there already" in refusal(command("import", BENCH, "-o", "kept"))
     good(command("import", BENCH, "-o", "kept", "--force"))
     assert read("kept").form.startswith("vllm bench serve")
+
+
+@pytest.mark.parametrize(("table", "column"), [("steps", "running"), ("requests", "finished_s")])
+def test_a_run_folder_without_a_column_is_refused_by_its_name(
+    command: Command, table: str, column: str
+) -> None:
+    load = "poisson(n=5, rate=9, prompt=9, output=3)"
+    good(command("compare", load, "--policies", "vllm", "--cost", "constant(0.01)", "-o", "run"))
+    rows = read_columns(Path("run") / table)
+    next(Path("run").glob(f"{table}.*")).unlink()
+    write_columns(Path("run") / table, {name: of for name, of in rows.items() if name != column})
+    assert f"{table}: has no {column}" in refusal(command("import", "run"))
 
 
 def test_a_file_that_is_refused_leaves_no_folder(command: Command) -> None:

@@ -52,7 +52,7 @@ def without(pattern: str) -> Callable[[str], str]:
         ("attention", lambda text: text.splitlines()[0], "attention.csv: no rows; profile again"),
         ("attention", with_line("0,0,1,128,8.5"), "the same step is measured twice"),
         ("attention", without("0,0,"), "no step without prompt tokens"),
-        ("attention", with_line("0,0,1,64"), "attention.csv:104: 4 columns, but the header has 5"),
+        ("attention", with_line("0,0,1,64"), "attention.csv:104: 4 columns, not the 5 of its header"),
         ("dense", with_line("qkv_proj,3,-1"), "dense.csv:92: time_us is -1, but must be greater than 0"),
         ("dense", with_line("qkv_proj,3,fast"), "dense.csv:92: time_us is 'fast', but must be a number"),
         (

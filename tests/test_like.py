@@ -93,7 +93,7 @@ def test_a_cost_takes_the_place_of_its_gpu_and_model() -> None:
     found = scenario(cost="linear(base=0.005, prefill=2e-5)")
     assert found.model is None and found.tp is None and found.max_num_seqs == 64
     notes = prepare(found).notes
-    assert "tp is not given, not the 2 of --like" in notes
+    assert "the tp of --like, 2, does not count beside what is given" in notes
 
 
 def test_blocks_that_are_given_take_the_place_of_its_share_of_the_memory() -> None:

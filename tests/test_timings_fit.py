@@ -81,6 +81,13 @@ def test_a_few_odd_requests_do_not_decide() -> None:
     assert fitted(LONG, measured, "mbu").values["mbu"] == pytest.approx(TRUTH["mbu"], rel=0.08)
 
 
+def test_a_server_faster_than_any_parameters_gives_the_end_of_their_range() -> None:
+    """A roofline over its peak does not exist, and is never asked for."""
+    best = served(LONG, TRUTH | {"mbu": 1.0})
+    measured = {name: 0.8 * column for name, column in noisy(best, 5, 0.01).items()}
+    assert fitted(LONG, measured, "mbu").values["mbu"] == pytest.approx(1.0, abs=1e-3)
+
+
 def test_only_requests_with_timings_count() -> None:
     """So the second half of a run can be held out, though its requests are simulated too."""
     measured = served(LONG, TRUTH)

@@ -35,6 +35,11 @@ def seconds(value: float) -> str:
     return figure(value, seconds_unit)
 
 
+def signed_seconds(value: float) -> str:
+    """`+77.1 ms`."""
+    return f"{'+' if value > 0 else ''}{seconds(value)}"
+
+
 def amount(value: float) -> str:
     """`1,279`, `8.70`."""
     return figure(value, plain_unit)
@@ -43,6 +48,11 @@ def amount(value: float) -> str:
 def share(value: float) -> str:
     """`12.3%`."""
     return NOT_APPLICABLE if isnan(value) else f"{value:.1%}"
+
+
+def signed_share(value: float) -> str:
+    """`+1.2%`; what rounds to 0 has no minus."""
+    return f"{round(value, 3) + 0.0:+.1%}"
 
 
 def count(value: float) -> str:

@@ -9,6 +9,12 @@ from pathlib import Path
 from batchwright.errors import InputError
 
 
+def user_cache() -> Path:
+    """$XDG_CACHE_HOME/batchwright, or that of ~/.cache."""
+    system = os.environ.get("XDG_CACHE_HOME")
+    return (Path(system) if system else Path.home() / ".cache") / "batchwright"
+
+
 def check_free(place: Path, force: bool) -> None:
     """Raises InputError if `place` is taken, unless `force`."""
     if not force and place.exists():

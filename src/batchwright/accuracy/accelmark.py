@@ -20,7 +20,6 @@ LLM-Inference-Bench (BSD-3).
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
@@ -30,6 +29,7 @@ from typing import Final
 
 import numpy as np
 
+from batchwright.accuracy.published_files import as_published, csv_rows
 from batchwright.accuracy.study import Row, Study
 from batchwright.comparison import compare
 from batchwright.cost import Hosted, Roofline
@@ -112,9 +112,8 @@ def _alone(folder: Path) -> Iterator[Row]:
 
 
 def _online(folder: Path) -> Iterator[Row]:
-    for row in _rows(folder / "online_poisson_qps.csv"):
-        if float(row["target_qps"]) == RATE:
-            yield _compared(row, f"{RATE:g} requests/s", list(_poisson()), PROMISED_ONLINE)
+    for row in _rows(folder / "online_poisson_qps.csv", RATE):
+        yield _compared(row, f"{RATE:g} requests/s", list(_poisson()), PROMISED_ONLINE)
 
 
 def _poisson() -> Iterator[Workload]:
@@ -176,12 +175,16 @@ def output_at(place: float) -> int:
     return min(max(round(float(tokens)), 2), OUTPUT_MOST)
 
 
-def _rows(file: Path) -> Iterator[dict[str, str]]:
-    """The rows of suite A in bfloat16, one GPU and an engine that is known here."""
-    for row in _read(file):
-        is_mine = row["suite"] == "suite_A" and row["precision"] == "BF16" and row["chips"] == "1"
-        if is_mine and _key(row) in ENGINES and _is_known(row["chip"]):
-            yield row
+def _rows(file: Path, rate: float | None = None) -> list[dict[str, str]]:
+    """Those of suite A in bfloat16, one GPU and an engine that is known here; `rate`: of this one only."""
+    with as_published(file):
+        ours = [row for row in csv_rows(file) if _is_ours(row)]
+        return [row for row in ours if rate is None or float(row["target_qps"]) == rate]
+
+
+def _is_ours(row: dict[str, str]) -> bool:
+    is_suite = row["suite"] == "suite_A" and row["precision"] == "BF16" and row["chips"] == "1"
+    return is_suite and _key(row) in ENGINES and _is_known(row["chip"])
 
 
 def _key(row: dict[str, str]) -> tuple[str, str]:
@@ -198,14 +201,3 @@ def _is_known(chip: str) -> bool:
     except InputError:
         return False
     return True
-
-
-def _read(file: Path) -> list[dict[str, str]]:
-    try:
-        with file.open(encoding="utf-8", newline="") as source:
-            rows = list(csv.DictReader(source))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        raise InputError(f"{file}: cannot be read; give the file as it was published") from None
-    if not rows:
-        raise InputError(f"{file}: has no row; give the file as it was published")
-    return rows

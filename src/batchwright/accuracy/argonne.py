@@ -14,9 +14,6 @@ Source: argonne-lcf/LLM-Inference-Bench, All_results.csv (BSD-3-Clause).
 
 from __future__ import annotations
 
-import csv
-import gzip
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -26,12 +23,12 @@ from typing import Final
 
 import numpy as np
 
+from batchwright.accuracy.published_files import as_published, csv_rows
 from batchwright.accuracy.study import Row, Study
 from batchwright.calibration.solve import check_extra, robust_fit
 from batchwright.calibration.terms import Terms
 from batchwright.comparison import run
 from batchwright.cost import Constant, CostModel
-from batchwright.errors import InputError
 from batchwright.figures import listed
 from batchwright.limits import Limits
 from batchwright.metrics import Numbers
@@ -92,13 +89,12 @@ def study(data: Path) -> Study:
 
 def _read(file: Path) -> Iterator[Batch]:
     """The rows of vLLM and Llama-3-8B."""
-    try:
-        with gzip.open(file, "rt", encoding="utf-8", newline="") as source:
-            for row in csv.DictReader(source):
-                if row["Framework"] == "vLLM" and row["Model"].endswith("3-8B") and row["Hardware"] in GPUS:
-                    yield _batch(row)
-    except (OSError, EOFError, KeyError, ValueError, zlib.error, csv.Error):
-        raise InputError(f"{file}: cannot be read; give the file as it was published") from None
+    with as_published(file):
+        yield from (_batch(row) for row in csv_rows(file) if _is_ours(row))
+
+
+def _is_ours(row: dict[str, str]) -> bool:
+    return row["Framework"] == "vLLM" and row["Model"].endswith("3-8B") and row["Hardware"] in GPUS
 
 
 def _batch(row: dict[str, str]) -> Batch:

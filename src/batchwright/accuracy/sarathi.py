@@ -8,12 +8,12 @@ Source: microsoft/sarathi-serve, osdi-experiments: figure-2, figure-9 and table-
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from batchwright.accuracy.published_files import csv_rows
 from batchwright.accuracy.study import Row, Study
 from batchwright.cost import Roofline
 from batchwright.errors import InputError
@@ -149,13 +149,10 @@ def _each(decodes: list[Row]) -> str:
 
 def _read(file: Path, *columns: str) -> list[list[float]]:
     """These columns of each row.  Raises InputError if one is missing, or no number."""
+    rows = csv_rows(file)
     try:
-        with file.open(encoding="utf-8", newline="") as source:
-            rows = [[float(row[name]) for name in columns] for row in csv.DictReader(source)]
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError):
+        return [[float(row[name]) for name in columns] for row in rows]
+    except (KeyError, TypeError, ValueError):
         raise InputError(
             f"{file}: has no numbers under {', '.join(columns)}; give the file as it was published"
         ) from None
-    if not rows:
-        raise InputError(f"{file}: has no row; give the file as it was published")
-    return rows

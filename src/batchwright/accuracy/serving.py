@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from batchwright.accuracy.published_files import as_published
 from batchwright.accuracy.study import Row
 from batchwright.cost import CostModel, Layers
 from batchwright.errors import InputError
@@ -64,7 +65,9 @@ class GpuRun:
     @cached_property
     def meta(self) -> dict[str, Any]:
         """How the engine was started."""
-        found: dict[str, Any] = json.loads(_text(self.folder / "meta.json"))
+        path = self.folder / "meta.json"
+        with as_published(path):
+            found: dict[str, Any] = json.loads(_text(path))
         return found
 
     @cached_property
@@ -177,11 +180,10 @@ def percentile_row(run: GpuRun, predicted: Times, metric: str, percent: int, bou
 
 
 def _text(path: Path) -> str:
-    try:
+    with as_published(path):
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in _text(path).splitlines() if line.strip()]
+    with as_published(path):
+        return [json.loads(line) for line in _text(path).splitlines() if line.strip()]

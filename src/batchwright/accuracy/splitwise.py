@@ -8,7 +8,6 @@ Source: SplitwiseSim, perf_model.csv (MIT).
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from batchwright.accuracy.published_files import as_published, csv_rows
 from batchwright.accuracy.study import Row, Study
 from batchwright.calibration.errors import errors
 from batchwright.calibration.measured import Steps
@@ -116,15 +116,12 @@ def _early(name: str, group: Group) -> str:
 
 
 def _group(file: Path, gpu: str) -> Group:
-    try:
-        with file.open(encoding="utf-8", newline="") as source:
-            rows = [
-                [float(row[name]) for name in COLUMNS]
-                for row in csv.DictReader(source)
-                if (row["model"], row["hardware"], row["tensor_parallel"]) == (MODEL, gpu, TP)
-            ]
-    except (OSError, KeyError, ValueError, csv.Error):
-        raise InputError(f"{file}: cannot be read; give the file as it was published") from None
+    with as_published(file):
+        rows = [
+            [float(row[name]) for name in COLUMNS]
+            for row in csv_rows(file)
+            if (row["model"], row["hardware"], row["tensor_parallel"]) == (MODEL, gpu, TP)
+        ]
     if not rows:
         raise InputError(f"{file}: has no row of {MODEL} on {gpu}; give the file as it was published")
     batch, prompt, output, token, whole = np.array(rows).T

@@ -10,11 +10,12 @@ rest allows it, and told, and else the fit does without that term.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from batchwright.errors import InputError
 from batchwright.imported import Imported, read
@@ -73,16 +74,10 @@ def steps_of(found: Imported) -> Steps:
         raise InputError(f"{found.file}: {wrong[0]}; a fit would rest on it")
     work, notes = _work(found)
     seconds, host = _seconds(columns)
-    steps = Steps(work=work, seconds=seconds, host=host, notes=tuple(notes), about=found.about)
+    told = (*(finding.text for finding in found.findings), *notes)
+    steps = Steps(work=work, seconds=seconds, host=host, notes=told, about=found.about)
     kept = _without_empty(found.file, steps)
-    return Steps(
-        work=kept.work,
-        seconds=kept.seconds,
-        host=kept.host,
-        notes=(*(f.text for f in found.findings), *kept.notes),
-        sources=((found.file, found.form, len(kept)),),
-        about=found.about,
-    )
+    return replace(kept, sources=((found.file, found.form, len(kept)),))
 
 
 def _work(found: Imported) -> tuple[dict[str, Numbers], list[str]]:
@@ -136,16 +131,11 @@ def _without_empty(file: str, steps: Steps) -> Steps:
     """Without steps that compute nothing, and those that took no time: a clock too coarse for them."""
     is_empty = steps.work["tokens"] == 0
     took_none = ~is_empty & ~(steps.seconds > 0)
-    kept = ~is_empty & ~took_none
-    notes = list(steps.notes)
-    if took_none.any():
-        notes.append(f"{file}: {int(took_none.sum())} of {len(steps)} steps took no time, and are left out")
-    return Steps(
-        work={name: values[kept] for name, values in steps.work.items()},
-        seconds=steps.seconds[kept],
-        host=None if steps.host is None else steps.host[kept],
-        notes=tuple(notes),
-    )
+    kept = _some(steps, np.flatnonzero(~is_empty & ~took_none))
+    if not took_none.any():
+        return kept
+    note = f"{file}: {int(took_none.sum())} of {len(steps)} steps took no time, and are left out"
+    return replace(kept, notes=(*kept.notes, note))
 
 
 def thinned(steps: Steps, most: int) -> Steps:
@@ -154,13 +144,15 @@ def thinned(steps: Steps, most: int) -> Steps:
     if every == 1:
         return steps
     note = f"of {len(steps):,} steps, one in {every} is fitted, and errors are of those"
-    return Steps(
-        work={name: values[::every] for name, values in steps.work.items()},
-        seconds=steps.seconds[::every],
-        host=None if steps.host is None else steps.host[::every],
-        notes=(*steps.notes, note),
-        sources=steps.sources,
-        about=steps.about,
+    return replace(_some(steps, np.arange(0, len(steps), every)), notes=(*steps.notes, note))
+
+
+def _some(steps: Steps, rows: npt.NDArray[np.intp]) -> Steps:
+    return replace(
+        steps,
+        work={name: values[rows] for name, values in steps.work.items()},
+        seconds=steps.seconds[rows],
+        host=None if steps.host is None else steps.host[rows],
     )
 
 

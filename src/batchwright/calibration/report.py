@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from batchwright.calibration.cost_words import DUST, text_of
 from batchwright.calibration.errors import Class, Errors
 from batchwright.calibration.steps import Coefficient, StepFit
-from batchwright.figures import count, share, three
+from batchwright.figures import count, share, signed_share, three
 from batchwright.plain_table import plain_table
 from batchwright.profile import LIMITS, Profile
 from batchwright.version import __version__
@@ -106,7 +106,7 @@ def _errors(fit: StepFit) -> Table:
 
 def _row(one: Class) -> tuple[str, ...]:
     errors = one.errors
-    shares = (share(errors.mean), share(errors.p95), f"{errors.total:+.1%}")
+    shares = (share(errors.mean), share(errors.p95), signed_share(errors.total))
     return one.name, count(one.steps), share(one.share), *shares
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from batchwright.calibration.served import NAMES, PARAMETERS, Served, Server
 from batchwright.calibration.timings import Report, Timings, TimingsFit, fit
 from batchwright.comparison import run
-from batchwright.cost import CostModel
 from batchwright.errors import InputError
 from batchwright.metrics import Numbers
 from batchwright.profile.beyond import WORDS, with_tokens
@@ -35,7 +34,6 @@ class RequestsFit:
 
     found: TimingsFit
     server: Server
-    cost: CostModel
     num_fitted: int
     num_requests: int
     fitted: Mapping[str, Mapping[str, float]]
@@ -64,7 +62,6 @@ def fit_requests(served: Served, server: Server, held_out: float, report: Report
     return RequestsFit(
         found=found,
         server=replace(server, cost=cost),
-        cost=cost,
         num_fitted=num_fitted,
         num_requests=number,
         fitted=_errors(predicted, served.first(num_fitted)),
@@ -76,7 +73,7 @@ def fit_requests(served: Served, server: Server, held_out: float, report: Report
 def _errors(predicted: Timings, measured: Timings) -> dict[str, dict[str, float]]:
     """Relative, of the statistics of the requests that have the metric on both sides."""
     found: dict[str, dict[str, float]] = {}
-    for name in ("ttft_s", "tpot_s", "e2e_s"):
+    for name in NAMES:
         both = ~np.isnan(predicted[name]) & ~np.isnan(measured[name])
         if both.any():
             mine, theirs = predicted[name][both], measured[name][both]

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 from batchwright.calibration.requests import STATISTICS, RequestsFit
 from batchwright.calibration.timings import Estimate
 from batchwright.cost import CostModel, Hosted
-from batchwright.figures import count
+from batchwright.figures import count, signed_share
 from batchwright.imported import Imported
+from batchwright.limits import Limits
 from batchwright.plain_table import plain_table
 from batchwright.profile import LIMITS, Profile
+from batchwright.run.run import METRICS
 from batchwright.version import __version__
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA_VERSION: Final = 1
-METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 MEANS: Final = {
     "mfu": "share of the GPU's arithmetic",
     "mbu": "share of its memory bandwidth",
@@ -26,12 +27,17 @@ MEANS: Final = {
 }
 
 
-def profile_of(fit: RequestsFit, name: str, measured: Imported, cost: str) -> Profile:
-    """What `--profile` reads; `cost`: its text."""
+def profile_of(
+    fit: RequestsFit, name: str, measured: Imported, cost: str, max_model_len: int | None
+) -> Profile:
+    """What `--profile` reads; `cost`: its text.
+
+    `max_model_len`: of the server; None: not known, for the simulation has what these requests need.
+    """
     return Profile(
         name=name,
         cost=cost,
-        limits=_limits(fit),
+        limits=profile_limits(fit.server.limits, max_model_len),
         provenance={
             "made_by": f"batchwright {__version__} fit",
             "sources": [source(fit, measured)],
@@ -53,9 +59,10 @@ def _error(fit: RequestsFit) -> dict[str, dict[str, float]]:
     return found if fit.held_out is None else found | {"held_out": _means(fit.held_out)}
 
 
-def _limits(fit: RequestsFit) -> dict[str, int]:
-    limits = fit.server.limits
+def profile_limits(limits: Limits, max_model_len: int | None) -> dict[str, int]:
+    """Those of a profile, by vLLM's names; `max_model_len` as in `profile_of`."""
     found = {name: getattr(limits, name, None) for name in LIMITS if name != "num_gpu_blocks_override"}
+    found["max_model_len"] = max_model_len
     if limits.num_kv_blocks is not None:
         found["num_gpu_blocks_override"] = limits.num_kv_blocks + 1  # with vLLM's null block
     return {name: value for name, value in found.items() if isinstance(value, int)}
@@ -117,13 +124,8 @@ def _errors(fit: RequestsFit) -> Table:
     parts = [("fitted", fit.fitted)] + ([] if fit.held_out is None else [("held out", fit.held_out)])
     for part, errors in parts:
         for name, of in errors.items():
-            table.add_row(f"{part}: {METRICS[name]}", *(_signed(of[title]) for title in STATISTICS))
+            table.add_row(f"{part}: {METRICS[name]}", *(signed_share(of[title]) for title in STATISTICS))
     return table
-
-
-def _signed(error: float) -> str:
-    """`+1.2%`; what rounds to 0 has no minus."""
-    return f"{round(error, 3) + 0.0:+.1%}"
 
 
 def to_json(fit: RequestsFit, measured: Imported, cost: str) -> dict[str, Any]:

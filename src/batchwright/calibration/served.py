@@ -104,7 +104,10 @@ class Server:
         host = self.cost if isinstance(self.cost, Hosted) else None
         device = self.cost if host is None else host.cost
         if not isinstance(device, Roofline):
-            raise InputError(f"{device!r} is no roofline of a GPU and a model, so it has nothing to fit here")
+            raise InputError(
+                f"{device!r} is no roofline of a GPU and a model, so it has nothing to fit here; "
+                "leave the cost out"
+            )
         moved = device.with_efficiency(**values)
         return moved if host is None else Hosted(moved, host.base, host.per_running)
 

@@ -73,7 +73,6 @@ class StepFit:
         """The model of device and host."""
         return self.device if self.host is None else Hosted(self.device, *self.host)
 
-
     @property
     def remarks(self) -> list[str]:
         """What is to be known before the fit is believed."""

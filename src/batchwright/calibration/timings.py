@@ -157,7 +157,6 @@ class Trials:
         if self.num_requests < FEWEST:
             raise InputError(f"{self.num_requests} requests have timings; a fit needs {FEWEST}")
         typical = np.nanmedian(measured["tpot_s"]) if np.any(measured["tpot_s"] > 0) else 0.0
-        self._tick = max(float(typical), 1e-3)
         self.spread = dict(SPREADS)
         self._has = {"ttft_s": has_ttft, "tpot_s": measured["tpot_s"] > 0, "e2e_s": measured["e2e_s"] > 0}
         self._added = {"ttft_s": max(float(typical), 1e-3), "tpot_s": 0.0, "e2e_s": 0.0}
@@ -214,11 +213,13 @@ class _Search:
         self.roughness = self._roughness(residuals)
 
     def _roughness(self, residuals: Numbers) -> float:
-        changed = [
-            self.trials.residuals({name: value * factor for name, value in self.best.values.items()})
-            for factor in (1 - TINY, 1 + TINY)
-        ]
+        changed = [self.trials.residuals(self._beside(factor)) for factor in (1 - TINY, 1 + TINY)]
         return max(_loss(one - residuals) for one in changed)
+
+    def _beside(self, factor: float) -> dict[str, float]:
+        """All values times `factor`, but within their ranges: beyond them a cost model may not exist."""
+        moved = {name: value * factor for name, value in self.best.values.items()}
+        return moved | {one.name: _within(one, moved[one.name]) for one in self.free}
 
     def _from_starts(self, centre: Values, share: float) -> _Point:
         """The best of the descents from `centre` and from both sides of it."""
@@ -262,7 +263,9 @@ class _Search:
         from scipy.optimize import least_squares
 
         def values(x: Numbers) -> dict[str, float]:
-            moved = {one.name: one.prior * exp(at - ORIGIN) for one, at in zip(free, x, strict=True)}
+            moved = {
+                one.name: _within(one, one.prior * exp(at - ORIGIN)) for one, at in zip(free, x, strict=True)
+            }
             return {**self.kept, **moved, **held}
 
         def residuals(x: Numbers) -> Numbers:

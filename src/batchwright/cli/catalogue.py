@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 
 from batchwright.cli.screen import screen
 from batchwright.hardware import GPUS, MODELS, Gpu, Model, find_gpu, find_model, kv_bytes_per_token
+from batchwright.hardware.gpu import GIB
 from batchwright.plain_table import plain_table, table_text
 
-GIB: Final = 1 << 30
 Columns = dict[str, Callable[[Any], str]]  # what stands under each title
 JsonOf = Callable[[Any], dict[str, Any]]
 

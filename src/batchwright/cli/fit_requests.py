@@ -18,12 +18,12 @@ from batchwright.imported import Imported
 from batchwright.profile import as_text
 from batchwright.scenario.build import DEFAULT_GPU, DEFAULT_MODEL, Prepared, prepare
 from batchwright.scenario.keys import Scenario
+from batchwright.scenario.precision import precision_of
 from batchwright.scenario.text import read as read_scenario
 from batchwright.workload import Workload
 
 HELD_OUT: Final = 0.5  # of the requests
 USUAL: Final = 600  # simulations of a fit, for the progress
-PRECISION: Final = ("dtype", "quantization", "kv_cache_dtype")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,16 +63,14 @@ def fit(measured: Imported, name: str, settings: Settings, flags: ServerFlags) -
             report(f"simulation {simulations}", min(simulations / USUAL, 0.99))
 
         found = fit_requests(of_file, _server(prepared), held_out, told)
-    text = cost_text(found.cost, _arguments(scenario), found.found.values)
-    profile = profile_of(found, name, measured, text)
+    text = cost_text(found.server.cost, _arguments(scenario), found.found.values)
+    profile = profile_of(found, name, measured, text, scenario.max_model_len)
     if settings.output is not None:
         write_whole(settings.output, as_text(profile), settings.force)
     _print(found, measured, text, prepared.notes, settings)
 
 
-def _print(
-    found: RequestsFit, measured: Imported, text: str, notes: list[str], settings: Settings
-) -> None:
+def _print(found: RequestsFit, measured: Imported, text: str, notes: list[str], settings: Settings) -> None:
     if settings.as_json:
         written = None if settings.output is None else str(settings.output)
         said = to_json(found, measured, text)
@@ -104,4 +102,4 @@ def _arguments(scenario: Scenario) -> dict[str, Any]:
     found: dict[str, Any] = {"gpu": scenario.gpu or DEFAULT_GPU, "model": scenario.model or DEFAULT_MODEL}
     found |= {key: value for key in ("tp", "pp", "dp") if (value := getattr(scenario, key)) not in (None, 1)}
     found |= {"ep": True} if scenario.enable_expert_parallel else {}
-    return found | {key: value for key in PRECISION if (value := getattr(scenario, key, None)) is not None}
+    return found | precision_of(scenario)

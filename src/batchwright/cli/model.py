@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,6 +9,7 @@ import typer
 from typer import Option
 
 from batchwright.errors import InputError
+from batchwright.files import user_cache
 
 if TYPE_CHECKING:
     from batchwright.checkpoint.places import Source
@@ -60,9 +60,7 @@ def show(*, path: ModelPath = None, cache: CachePath = None, json: _Json = False
 
 def cache_folder(given: Path | None) -> Path:
     """The folder of models: under what the user gave, or where the system keeps caches."""
-    system = os.environ.get("XDG_CACHE_HOME")
-    caches = Path(system) if system else Path.home() / ".cache"
-    return (given or caches / "batchwright") / "models"
+    return (given or user_cache()) / "models"
 
 
 def _silent(name: str, share: float) -> None:

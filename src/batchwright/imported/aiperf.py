@@ -27,7 +27,7 @@ from batchwright.errors import InputError, nearest
 from batchwright.imported.arrays import BadValue, floats, known, scalars, wholes
 from batchwright.imported.client import imported
 from batchwright.imported.counted import differences, tokens
-from batchwright.imported.result import Finding, Imported
+from batchwright.imported.result import About, Finding, Imported
 from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
 from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type, beside
@@ -62,7 +62,6 @@ _TOTALS: Final = {
 
 class _Metadata(Struct):
     request_start_ns: int
-    request_end_ns: int | None = None
     credit_issued_ns: int | None = None
     benchmark_phase: str = "profiling"
     was_cancelled: bool = False
@@ -232,7 +231,7 @@ def _asked(summary: dict[str, Any]) -> Asked:
     )
 
 
-def _about(summary: dict[str, Any]) -> dict[str, str | int | float | bool]:
+def _about(summary: dict[str, Any]) -> About:
     asked = _asked(summary)
     found = {
         "model": _model(summary),

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from batchwright.imported.result import About
 from batchwright.metrics import Numbers
 from batchwright.request import LONGEST
 
@@ -43,9 +44,9 @@ def known(values: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if isfinite(value)}
 
 
-def scalars(values: Mapping[str, object]) -> dict[str, str | int | float | bool]:
+def scalars(values: Mapping[str, object]) -> About:
     """What is told as one text or number; an infinite one is the text inf."""
-    found: dict[str, str | int | float | bool] = {}
+    found: About = {}
     for name, value in values.items():
         if isinstance(value, float) and not isfinite(value):
             found |= {} if value != value else {name: str(value)}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -52,14 +52,14 @@ def write(place: Path, found: Imported, force: bool = False) -> None:
     """Write `found` as the folder `place`.  Raises InputError if it is taken, unless `force`."""
     tables = _tables(found)
     with whole(place, force, KIND) as part:
-        text = json.dumps({**_heading(found), "tables": list(tables)}, indent=2)
+        text = json.dumps({**heading(found), "tables": list(tables)}, indent=2)
         (part / FILE).write_text(text + "\n", encoding="utf-8")
         for name, columns in tables.items():
             write_columns(part / name, dict(columns))
 
 
-def _heading(found: Imported) -> dict[str, object]:
-    """All but the tables."""
+def heading(found: Imported) -> dict[str, Any]:
+    """All but the tables, as JSON."""
     return {
         "schema_version": SCHEMA_VERSION,
         "file": found.file,

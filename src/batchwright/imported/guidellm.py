@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from batchwright.imported.arrays import floats, scalars, wholes
 from batchwright.imported.choose import chosen
 from batchwright.imported.client import imported
-from batchwright.imported.result import Imported
+from batchwright.imported.result import About, Imported
 from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
 from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type
@@ -239,7 +239,7 @@ def _asked(strategy: _Strategy) -> Asked:
     )
 
 
-def _about(report: _Report, benchmark: _Benchmark, label: str) -> dict[str, str | int | float | bool]:
+def _about(report: _Report, benchmark: _Benchmark, label: str) -> About:
     asked = _asked(benchmark.strategy)
     found = {
         "profile": label,

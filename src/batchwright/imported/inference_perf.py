@@ -25,7 +25,7 @@ from batchwright.errors import InputError
 from batchwright.imported.arrays import floats, scalars, wholes
 from batchwright.imported.client import imported
 from batchwright.imported.counted import differences, tokens
-from batchwright.imported.result import Finding, Imported
+from batchwright.imported.result import About, Finding, Imported
 from batchwright.imported.seen import Asked, Column, Rows, Seen
 from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type
@@ -210,7 +210,7 @@ def _asked(load: dict[str, Any]) -> Asked:
     )
 
 
-def _about(load: dict[str, Any]) -> dict[str, str | int | float | bool]:
+def _about(load: dict[str, Any]) -> About:
     asked, stages = _asked(load), _stages(load)
     found = {
         "load": load.get("type"),

@@ -17,7 +17,7 @@ from batchwright.errors import InputError
 from batchwright.imported import scrapes
 from batchwright.imported.choose import chosen
 from batchwright.imported.engine_metrics import ENGINES, EngineMetrics
-from batchwright.imported.histogram import SHARES
+from batchwright.imported.histogram import SHARES, Histogram
 from batchwright.imported.metrics_checks import checks
 from batchwright.imported.readings import Reading, Window
 from batchwright.imported.result import Finding, Imported
@@ -118,15 +118,20 @@ def _totals(window: Window) -> dict[str, float]:
             found["requests_per_s"] = found["num_completed"] / window.seconds
     for name, histogram in window.histograms.items():
         if histogram.count > 0:
-            found[f"{name}.mean"] = histogram.mean
-            for key, share in SHARES.items():
-                least, most = histogram.between(share)
-                if isfinite(least):
-                    found[f"{name}.{key}.least"] = least
-                if isfinite(most):
-                    found[f"{name}.{key}.most"] = most
+            found |= _spread(name, histogram)
     if "tokens_of_step" in window.histograms:
         found["num_steps"] = window.histograms["tokens_of_step"].count
+    return found
+
+
+def _spread(name: str, histogram: Histogram) -> dict[str, float]:
+    """Its mean, and between what its percentiles lie."""
+    found = {f"{name}.mean": histogram.mean}
+    for key, share in SHARES.items():
+        least, most = histogram.between(share)
+        found[f"{name}.{key}.least"] = least
+        if isfinite(most):
+            found[f"{name}.{key}.most"] = most
     return found
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from batchwright.figures import amount, count, seconds
-from batchwright.imported.folder import SCHEMA_VERSION
-from batchwright.imported.result import Imported
+from batchwright.imported.folder import heading
+from batchwright.imported.result import METRICS, Imported
 from batchwright.metrics import Numbers, Spread, spread
 from batchwright.plain_table import plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
 SHOWN: Final = {"mean": "mean", "p50": "P50", "p90": "P90", "p99": "P99"}
 WRONG: Final = "wrong: "
 ODD: Final = "note: "
@@ -102,13 +100,7 @@ def rates(found: Imported) -> str:
 def to_json(found: Imported) -> dict[str, Any]:
     """What `--json` prints; the schema is in docs/import.md."""
     return {
-        "schema_version": SCHEMA_VERSION,
-        "file": found.file,
-        "form": found.form,
-        "conventions": list(found.conventions),
-        "findings": [asdict(one) for one in found.findings],
-        "about": dict(found.about),
-        "totals": dict(found.totals),
+        **heading(found),
         "metrics": {name: one.to_json() for name, one in spreads(found).items()},
         "num_requests": _length(found.requests),
         "num_steps": _length(found.steps),

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from batchwright.metrics import Numbers
 
 Columns = Mapping[str, Numbers]
+About = dict[str, str | int | float | bool]
+METRICS: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,10 @@ from batchwright.metrics import Numbers
 SUMMARY: Final = "summary.json"
 FORM: Final = "run folder of batchwright"
 CONVENTIONS: Final = ("TTFT, TPOT and E2E are ours: it is our own folder",)
+NEEDED: Final = {
+    "requests": ("policy", "finished_s"),
+    "steps": ("policy", "start_s", "end_s", "running", "waiting", "preempted"),
+}
 _LIMITS: Final = (
     "max_num_seqs",
     "max_num_batched_tokens",
@@ -60,8 +64,10 @@ def read(source: Source) -> Imported:
 
 def _rows(source: Source, table: str, policy: str) -> dict[str, Numbers]:
     found = read_columns(source.path / table)
-    if "policy" not in found:
-        raise InputError(f"{source.path / table}: has no column policy; run the comparison again")
+    for column in NEEDED[table]:
+        if column not in found or (column != "policy" and found[column].dtype.kind not in "fiu"):
+            place = source.path / table
+            raise InputError(f"{place}: has no {column}, or no numbers there; run the comparison again")
     chosen_rows = found.pop("policy") == policy
     return {name: values[chosen_rows] for name, values in found.items()}
 

@@ -32,8 +32,6 @@ _TIME: Final = re.compile(
 _PARTS: Final = re.compile(r"(\d+)")
 _IN_NAME: Final = re.compile(r"(?<!\d)(\d{10})(?:\d{3})?(?!\d)")
 
-Labels = frozenset[tuple[str, str]]
-
 
 @dataclass(frozen=True)
 class Sample:

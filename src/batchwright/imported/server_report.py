@@ -9,7 +9,7 @@ import numpy as np
 
 from batchwright.figures import amount, count, seconds, seconds_unit, share, three
 from batchwright.imported.histogram import SHARES
-from batchwright.imported.result import Imported
+from batchwright.imported.result import METRICS, Imported
 from batchwright.metrics import Numbers
 from batchwright.plain_table import plain_table
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 TITLES: Final = {
-    "ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E", "queue_s": "queue",
-    "prefill_s": "prefill", "decode_s": "decode", "inference_s": "inference",
+    **METRICS, "queue_s": "queue", "prefill_s": "prefill", "decode_s": "decode", "inference_s": "inference",
 }  # fmt: skip
 _MEMORY: Final = {
     "gpu_gib": "of the GPU", "weights_gib": "weights", "activation_peak_gib": "activation peak",

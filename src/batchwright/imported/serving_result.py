@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from batchwright.errors import InputError
 from batchwright.imported.arrays import floats, known, scalars, wholes
+from batchwright.imported.result import About
 from batchwright.imported.seen import Asked, Claims, Rows
 from batchwright.imported.source import Source, as_type
 from batchwright.metrics import Numbers
@@ -136,7 +137,7 @@ def _positive(value: float | str | None) -> float:
     return found if found > 0 else inf
 
 
-def about_of(item: dict[str, Any]) -> dict[str, str | int | float | bool]:
+def about_of(item: dict[str, Any]) -> About:
     """What it says of server and client, under our names."""
     return scalars({ours: item.get(key) for key, ours in _ABOUT.items()})
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from batchwright.figures import amount, count, seconds
 from batchwright.imported.inside import Checked, times, with_rows
-from batchwright.imported.result import Finding
+from batchwright.imported.result import METRICS, Finding
 from batchwright.imported.seen import Seen
 from batchwright.metrics import Numbers, statistic
 
@@ -27,7 +27,6 @@ NEAR: Final = 0.005  # relative, between a sum and the same of its rows
 RESOLUTION: Final = 1e-4  # seconds
 TINY: Final = 1e-6  # seconds, or of whatever is compared
 LONGER: Final = 1.1  # a duration that is that many times the span of its requests is odd
-_NAMES: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
 _OF_GAPS: Final = ("tpot_s", "itl_s", "e2e_s")  # what rests on gaps where E2E does
 
 
@@ -163,7 +162,7 @@ def _stream_end(seen: Seen, metric: str) -> float:
 
 
 def _told(seen: Seen, metric: str, name: str, claimed: float, own: float) -> str:
-    what, label = _NAMES[metric], "mean" if name == "mean" else name.upper()
+    what, label = METRICS[metric], "mean" if name == "mean" else name.upper()
     text = f"{label} {what} of the file, {seconds(claimed)}, is {_over(claimed, own)} that of its requests"
     formula = " (E2E - TTFT) / (N - 1)," if metric == "tpot_s" else ""
     return f"{text},{formula} {seconds(own)}"

@@ -16,11 +16,11 @@ import numpy as np
 from batchwright.errors import InputError
 from batchwright.imported import vllm_iterations, vllm_state
 from batchwright.imported.log_lines import lines
-from batchwright.imported.result import Finding, Imported
+from batchwright.imported.result import About, Finding, Imported
 from batchwright.imported.source import Source
 from batchwright.imported.vllm_checks import checks
 from batchwright.imported.vllm_iterations import Iteration
-from batchwright.imported.vllm_startup import BLOCK_SIZE, WORDS, About, StartUp
+from batchwright.imported.vllm_startup import BLOCK_SIZE, WORDS, StartUp
 
 NAME: Final = "vLLM server log"
 _V0_PREEMPTED: Final = "is preempted by PreemptionMode."

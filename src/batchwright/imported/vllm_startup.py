@@ -19,8 +19,10 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-About = dict[str, str | int | float | bool]
+from batchwright.imported.result import About
+
 GIB: Final = 1 << 30
+BLOCK_SIZE: Final = 16  # vLLM's on a GPU, where no flag says otherwise
 
 
 class Fact(NamedTuple):
@@ -127,6 +129,7 @@ MEMORY: Final = (
     "cuda_graph_estimate_gib",
     "kv_gib",
 )
+_TOTALS: Final = ("kv_tokens", "max_concurrency")
 WORDS: Final = (*STARTS, *LINES)
 _WORD: Final = re.compile("|".join(map(re.escape, WORDS)))
 _DEFAULTS: Final = ("None", "auto")
@@ -199,7 +202,3 @@ class StartUp:
         """Do the blocks rest on a block size that the log does not tell?"""
         keys = self.found.keys()
         return "kv_tokens" in keys and not {"num_gpu_blocks", "block_size"} & keys
-
-
-_TOTALS: Final = ("kv_tokens", "max_concurrency")
-BLOCK_SIZE: Final = 16  # vLLM's on a GPU, where no flag says otherwise

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from batchwright.errors import InputError, LimitError
+from batchwright.server_command.values import whole_number
 
 AUTO: Final = -1  # max_model_len: the longest that fits
 DEFAULT_LENGTHS: Final = (1000, 4000, 16000)
-_UNITS: Final = {"": 1, "k": 1000, "m": 1000_000, "g": 1000_000_000, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +60,12 @@ class Asked:
 
 def number(text: str, flag: str) -> int:
     """The whole number of a text such as 8192, 8k (8000) or 8K (8192), as vLLM reads its flags."""
-    found = _NUMBER.fullmatch(text.strip())
-    value = float(found[1]) * _UNITS[found[2]] if found else 0.5
-    if value != int(value):
+    found = whole_number(text.strip())
+    if found is None or found < 0:
         raise InputError(
             f"{flag} is {text!r}, but must be a whole number such as 8192, 8k (8000) or 8K (8192)"
         )
-    return int(value)
+    return found
 
 
 def numbers(text: str, flag: str) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from batchwright.cost.grid import Grid
 from batchwright.cost.layers import ExpertTimes, LayerTimes
 from batchwright.errors import InputError
 from batchwright.hardware import Gpu, Model
+from batchwright.hardware.graph_memory import LARGEST, capture_sizes
 from batchwright.hardware.names import model_of
 from batchwright.hardware.roofline import SWITCHED_HOP
 from batchwright.layer_profile.folder import Profile, read_profile
@@ -37,7 +38,7 @@ from batchwright.layer_profile.shapes import at_tp
 from batchwright.layer_profile.surface import Surface
 from batchwright.metrics import Numbers
 
-GRAPHS: Final = 512  # tokens of vLLM's largest captured graph: 2 max_num_seqs, at most this
+GRAPHS: Final = LARGEST  # tokens of vLLM's largest captured graph: 2 max_num_seqs, at most this
 ONCE: Final = ("embedding", "final_layernorm")
 TWICE: Final = ("layernorm",)
 FEED_FORWARD: Final = ("gate_up_proj", "act_fn", "down_proj")  # of layers without experts
@@ -169,7 +170,10 @@ def _check(profile: Profile, shape: Model | None, split: Split) -> None:
                 f"{profile.folder}: {shape.name} has experts, but moe.csv is missing; profile it"
             )
         if not shape.moe_layers and profile.experts is not None:
-            raise InputError(f"{profile.folder}: moe.csv is there, but {shape.name} has no experts")
+            raise InputError(
+                f"{profile.folder}: moe.csv is there, but {shape.name} has no experts; "
+                "give the model that was profiled"
+            )
     elif profile.experts is not None:
         raise InputError(
             f"{profile.folder}: moe.csv is there, so the number of experts is needed; give model"
@@ -232,12 +236,8 @@ def _curve(lines: list[Line], times: list[int], graphs: int = 0) -> Curve:
 
 
 def captured(tokens: Numbers, graphs: int) -> Numbers:
-    """Tokens that the matrices run on: of the next captured graph; `graphs`: its greatest, 0: none.
-
-    Source: vLLM 0.19 and 0.32, default capture sizes 1, 2, 4, then by 8 below 256 and by 16 from there.
-    """
-    sizes = np.array([1, 2, 4, *range(8, 256, 8), *range(256, graphs + 1, 16)])
-    sizes = sizes[sizes <= graphs]
+    """Tokens that the matrices run on: of the next captured graph; `graphs`: its greatest, 0: none."""
+    sizes = np.array(capture_sizes(graphs))
     if not len(sizes):
         return tokens
     place = np.searchsorted(sizes, tokens)

@@ -99,7 +99,9 @@ def _degrees(root: Path) -> dict[int, Path]:
         if name and path.is_dir():
             found[int(name[1])] = path
     if not found:
-        raise InputError(f"{root}: no layer profile: neither dense.csv nor a folder tp1 is in it")
+        raise InputError(
+            f"{root}: no layer profile: neither dense.csv nor a folder tp1 is in it; give the one that is"
+        )
     for tables in found.values():
         for name_of in NEEDED:
             if not (tables / name_of).exists():

@@ -31,13 +31,15 @@ def read_table(path: Path, numbers: Sequence[str], names: Sequence[str] = ()) ->
     header = rows[0] if rows else []
     for name in (*numbers, *names):
         if name not in header:
-            raise InputError(f"{path}: no column {name!r}, which this file of a layer profile has")
+            raise InputError(f"{path}: no column {name!r}, which such a file has; profile again")
     body = [row for row in rows[1:] if row]
     if not body:
         raise InputError(f"{path}: no rows; profile again")
     for at, row in enumerate(body, 2):
         if len(row) != len(header):
-            raise InputError(f"{path}:{at}: {len(row)} columns, but the header has {len(header)}")
+            raise InputError(
+                f"{path}:{at}: {len(row)} columns, not the {len(header)} of its header; profile again"
+            )
     return {name: [row[i] for row in body] for i, name in enumerate(header)}
 
 

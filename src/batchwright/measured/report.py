@@ -14,6 +14,7 @@ from batchwright.figures import (
     seconds,
     seconds_unit,
     share_unit,
+    signed_share,
     with_interval,
 )
 from batchwright.measured.calibration import Calibration
@@ -56,13 +57,8 @@ def _error(found: SideBySide, name: str, metric: str) -> str:
     errors = found.errors(name, metric)
     if isnan(median := found.error(name, metric)):
         return NOT_APPLICABLE
-    spread = f" ({_signed(min(errors))} to {_signed(max(errors))})" if len(errors) > 1 else ""
-    return f"{_signed(median)}{spread}"
-
-
-def _signed(error: float) -> str:
-    """`+1.2%`; what rounds to 0 has no minus."""
-    return f"{round(error, 3) + 0.0:+.1%}"
+    spread = f" ({signed_share(min(errors))} to {signed_share(max(errors))})" if len(errors) > 1 else ""
+    return f"{signed_share(median)}{spread}"
 
 
 def remarks(found: SideBySide) -> Iterator[str]:
@@ -82,7 +78,7 @@ def remarks(found: SideBySide) -> Iterator[str]:
 
 
 def _drift(cells: list[Cell]) -> str:
-    drifts = ", ".join(_signed(cell.drift) for cell in cells)
+    drifts = ", ".join(signed_share(cell.drift) for cell in cells)
     repeats = sum(cell.attempts - 1 for cell in cells)
     again = f" after {count(repeats)} repeated run{'s' if repeats > 1 else ''}" if repeats else ""
     return f"the machine drifted by {drifts}{_slowdown(cells)}{again}"
@@ -90,7 +86,7 @@ def _drift(cells: list[Cell]) -> str:
 
 def _slowdown(cells: list[Cell]) -> str:
     """What a probe after the run cannot see."""
-    told = [_signed(cell.slowdown) for cell in cells if not isnan(cell.slowdown)]
+    told = [signed_share(cell.slowdown) for cell in cells if not isnan(cell.slowdown)]
     return f" (during the run {', '.join(told)})" if told else ""
 
 
@@ -102,7 +98,7 @@ def _cpus(found: SideBySide, cells: list[Cell]) -> str:
 
 
 def _step_error(cells: list[Cell]) -> str:
-    return "err by " + ", ".join(_signed(cell.step_error) for cell in cells)
+    return "err by " + ", ".join(signed_share(cell.step_error) for cell in cells)
 
 
 def calibration_lines(found: Calibration) -> Iterator[str]:
@@ -113,7 +109,7 @@ def calibration_lines(found: Calibration) -> Iterator[str]:
     )
     yield (
         f"held out: of the burst, which the small loads' model had not seen, a step errs by "
-        f"{found.burst_error:.1%}, the whole by {_signed(found.burst_total)}"
+        f"{found.burst_error:.1%}, the whole by {signed_share(found.burst_total)}"
     )
     if found.is_here:
         yield f"the engine had {found.cpus:.2f} CPUs meanwhile"

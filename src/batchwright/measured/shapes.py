@@ -107,8 +107,8 @@ def knots(most: int) -> list[int]:
 
 
 def _prompts(most: int) -> list[int]:
-    """Powers of two; from 64 on lengths between them, for kernels are faster at these than at most others."""
-    found = {most}
+    """The knots; from 64 on lengths between the powers, at which kernels are faster than at most others."""
+    found = {most, *(tokens for tokens in JUMPS if tokens < most)}
     for power in _powers(most):
         found |= {power} if power < EVEN else {power * 3 // 4 + 3, power - 5}
     return sorted(found)

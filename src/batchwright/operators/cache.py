@@ -7,7 +7,6 @@ and built anew.  It is written whole or not at all; where it cannot be written, 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Final
 from batchwright.cost import OperatorTimes
 from batchwright.cost.surface import Plane, Polyline, Volume
 from batchwright.errors import BatchwrightError, InputError
-from batchwright.files import write_whole
+from batchwright.files import user_cache, write_whole
 from batchwright.operators.engine import Asked
 from batchwright.operators.package import Package
 
@@ -24,9 +23,8 @@ FORMAT: Final = 1  # of the file, and of the points that tables are asked at
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/batchwright/operators, or that of ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "batchwright" / "operators"
+    """Where tables are kept: under the user's cache."""
+    return user_cache() / "operators"
 
 
 def place(package: Package, asked: Asked, folder: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from batchwright.cost import Range
 from batchwright.figures import count, listed
 from batchwright.metrics import Numbers
 
@@ -23,7 +24,6 @@ WORDS: Final = {  # feature -> what a step has of it
     "prefill_attention": "pairs of tokens in prefill",
 }
 LEAST_SHARE: Final = 0.0005  # of the steps; less is written so
-Range = Mapping[str, tuple[float, float]]
 
 
 def beyond(steps: Mapping[str, Numbers], fitted: Range) -> str:

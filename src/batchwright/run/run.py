@@ -12,7 +12,7 @@ import numpy as np
 from batchwright.batch import LEAVE, PAD
 from batchwright.driver import Driver
 from batchwright.errors import InputError, nearest
-from batchwright.figures import seconds
+from batchwright.figures import signed_seconds
 from batchwright.interval import Interval, difference, paired_interval, sectioned, series_interval, warm_up
 from batchwright.log import COMPLETE, DROPPED, PREEMPTED, SWAPPED, Log
 from batchwright.metrics import NOTHING, STATISTICS, Numbers, Spread, spread, tpot
@@ -361,7 +361,7 @@ def paired(a: Run, b: Run, name: str, skip: int = 0) -> Interval:
 
 def _signed(found: Interval) -> str:
     """`-98.5 s  [-104 s, -92.5 s]`."""
-    value, low, high = (f"{'+' if x > 0 else ''}{seconds(x)}" for x in (found.value, found.low, found.high))
+    value, low, high = (signed_seconds(x) for x in (found.value, found.low, found.high))
     return f"{value}  [{low}, {high}]" if found.is_known else value
 
 

@@ -67,7 +67,11 @@ def like_notes(scenario: Scenario) -> Iterator[str]:
     for key, value in command.keys.items():
         own = getattr(scenario, key)
         if own != value:
-            yield f"{key} is {'not given' if own is None else own}, not the {value} of --like"
+            yield (
+                f"the {key} of --like, {value}, does not count beside what is given"
+                if own is None
+                else f"{key} is {own}, not the {value} of --like"
+            )
 
 
 def command_of(scenario: Scenario) -> ServerCommand | None:

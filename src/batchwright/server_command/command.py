@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from batchwright.errors import BatchwrightError, InputError, nearest
+from batchwright.hardware.engine import V1
 from batchwright.policies import policy as policy_of
 from batchwright.server_command.engine_rules import RULES, EngineRules
 from batchwright.server_command.flags import Given, parse, table_of
 from batchwright.server_command.sglang_chunk import sglang_chunk
 from batchwright.server_command.values import Value, count
-from batchwright.server_command.versions import ASYNC, KNOWN, V1, nearest_version, release_of
+from batchwright.server_command.versions import ASYNC, KNOWN, nearest_version, release_of
 from batchwright.server_command.words import Words, words_of
 
 USED, APART, IDLE, UNKNOWN = "used", "not modelled", "of no matter to batching", "unknown"

@@ -14,19 +14,25 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT])(?:i?[bB])?")
 _POWERS: Final = {"k": 1, "m": 2, "g": 3, "t": 4}
 
 
-def count(given: Given) -> int:
-    """A whole number; `8k` is 8000, `8K` is 8192, as vLLM reads them."""
-    text = _text(given)
+def whole_number(text: str) -> int | None:
+    """Of a text such as `8192`, `8k` (8000) or `8K` (8192), as vLLM reads its flags; None: it is none."""
     size = _SIZE.fullmatch(text)
     if size is not None:
         base = 1024 if size[2].isupper() else 1000
         whole = Decimal(size[1]) * base ** _POWERS[size[2].lower()]
-        if whole == int(whole):
-            return int(whole)
+        return int(whole) if whole == int(whole) else None
     try:
         return int(text)
     except ValueError:
-        raise _bad(given, "a whole number") from None
+        return None
+
+
+def count(given: Given) -> int:
+    """A whole number, as `whole_number` reads it."""
+    found = whole_number(_text(given))
+    if found is None:
+        raise _bad(given, "a whole number")
+    return found
 
 
 def number(given: Given) -> float:

@@ -11,7 +11,6 @@ from batchwright.policies.tgi import RATIOS as TGI
 from batchwright.policies.vllm import FLAGS as VLLM
 
 KNOWN: Final = {"vllm": tuple(VLLM), "sglang": tuple(SGLANG), "tgi": tuple(TGI), "tensorrt_llm": ()}
-V1: Final = (0, 8)  # of vLLM, where its second scheduler became the default
 ASYNC: Final = (0, 14)  # where asynchronous scheduling did
 _NUMBERS: Final = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.\w+)*")
 _MINOR: Final = 1000  # more than there are minor versions of a major one

@@ -14,7 +14,8 @@ import numpy as np
 
 from batchwright.figures import three
 from batchwright.metrics import Numbers
-from batchwright.validation.lines import TIMES, window
+from batchwright.run.run import METRICS
+from batchwright.validation.lines import window
 from batchwright.validation.side import RUNNING, WAITING, Side
 from batchwright.validation.validation import Validation
 
@@ -57,7 +58,7 @@ class Chart:
 def charts(found: Validation, width: int) -> list[Chart]:
     """What the two sides allow, each in an area `width` columns wide."""
     made = [_level(found, name, width) for name in (RUNNING, WAITING)]
-    made += [_shares(found, name, width) for name in TIMES]
+    made += [_shares(found, name, width) for name in METRICS]
     if found.kept.is_paired:
         made.append(_points(found, "e2e_s", width))
     return [chart for chart in made if chart is not None]
@@ -119,7 +120,7 @@ def _shares(found: Validation, name: str, width: int) -> Chart | None:
     at = (np.arange(width) + 1) * most / width
     shares = [np.searchsorted(each, at, side="right") / len(each) for each in values]
     return Chart(
-        title=f"{TIMES[name]}, share of the requests below",
+        title=f"{METRICS[name]}, share of the requests below",
         rows=_drawn([_joined(_scaled(share, 0.0, 1.0, HEIGHT)) for share in shares], width),
         ticks=("100%", "0%"),
         ends=("0", f"{three(most)} s"),
@@ -137,7 +138,7 @@ def _points(found: Validation, name: str, width: int) -> Chart | None:
     equal = (np.arange(width), np.arange(width) * HEIGHT // width)
     points = (_scaled(b, 0.0, most, width), _scaled(a, 0.0, most, HEIGHT))
     return Chart(
-        title=f"{TIMES[name]}, predicted by measured; o: equal",
+        title=f"{METRICS[name]}, predicted by measured; o: equal",
         rows=_drawn([points, equal], width),
         ticks=(f"{three(most)} s", "0"),
         ends=("0", f"{three(most)} s"),

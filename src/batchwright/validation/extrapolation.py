@@ -6,17 +6,15 @@ measured.  Steps outside are priced by the form of the model alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import nan
 from typing import Any
 
 import numpy as np
 
+from batchwright.cost import Range
 from batchwright.profile.beyond import with_tokens
 from batchwright.validation.side import Columns
-
-Range = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from batchwright.cost import Range
 from batchwright.profile import read
 from batchwright.run_folder import RunFolder
-from batchwright.validation.extrapolation import Range
 
 
 def fitted_range(folder: RunFolder) -> Range | None:

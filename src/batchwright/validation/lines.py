@@ -13,10 +13,10 @@ from batchwright.figures import Unit, plain_unit, seconds_unit
 from batchwright.interval import paired_interval, series_interval
 from batchwright.metrics import Numbers, number, statistic
 from batchwright.run.counts import Count
+from batchwright.run.run import METRICS
 from batchwright.validation.side import PRESENT, RUNNING, WAITING, Side
 
 STATISTICS: Final = ("mean", "p50", "p90", "p99")
-TIMES: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 TOTALS: Final = {  # key -> name of the total of a file
     "request_throughput_per_s": "requests_per_s",
     "output_throughput_tokens_per_s": "output_tokens_per_s",
@@ -86,7 +86,7 @@ def all_lines(predicted: Side, measured: Side, kept: Kept, unqueued: Kept, skip:
     found = list(_times(predicted, measured, kept, "ttft_s", "TTFT"))
     found += _times(predicted, measured, unqueued, "ttft_s", "TTFT unqueued", "ttft_unqueued_s")
     for name in ("tpot_s", "e2e_s"):
-        found += _times(predicted, measured, kept, name, TIMES[name])
+        found += _times(predicted, measured, kept, name, METRICS[name])
     found += [
         *_itl(predicted, measured, skip),
         *_rates(predicted, measured, kept),

@@ -12,7 +12,8 @@ import numpy as np
 from batchwright.errors import InputError
 from batchwright.metrics import Numbers
 from batchwright.run.counts import Count
-from batchwright.validation.lines import TIMES, window
+from batchwright.run.run import METRICS
+from batchwright.validation.lines import window
 from batchwright.validation.side import RUNNING, WAITING, Side
 from batchwright.validation.validation import Validation
 
@@ -63,7 +64,7 @@ def _draw(found: Validation, axes: Any) -> None:
     _level(found, axes[0][0], RUNNING)
     _level(found, axes[0][1], WAITING)
     _differences(found, axes[0][2])
-    for column, name in enumerate(TIMES):
+    for column, name in enumerate(METRICS):
         _shares(found, axes[1][column], name)
         _points(found, axes[2][column], name)
     handles, labels = axes[1][0].get_legend_handles_labels()
@@ -110,11 +111,11 @@ _LINES: Final[dict[str, dict[str, Any]]] = {
 def _shares(found: Validation, axis: Any, name: str) -> None:
     values = [side.column(name)[rows] for side, rows, _, _ in _sides(found)]
     if any(np.isnan(each).all() for each in values):
-        _empty(axis, f"{TIMES[name]}: not on both sides")
+        _empty(axis, f"{METRICS[name]}: not on both sides")
         return
     for each, (_, _, label, colour) in zip(values, _sides(found), strict=True):
         axis.step(*_below(each), where="post", label=label, **_LINES[colour])
-    axis.set(title=f"{TIMES[name]}, distribution", xlabel="seconds", ylabel="share of requests")
+    axis.set(title=f"{METRICS[name]}, distribution", xlabel="seconds", ylabel="share of requests")
     axis.set(xlim=(0, None), ylim=(0, 1.02))
     axis.locator_params(axis="x", nbins=TICKS)
 
@@ -142,12 +143,14 @@ def _points(found: Validation, axis: Any, name: str) -> None:
         return
     a, b = a[found.kept.predicted], b[found.kept.measured]
     if np.isnan(a - b).all():
-        _empty(axis, f"{TIMES[name]}: not on both sides")
+        _empty(axis, f"{METRICS[name]}: not on both sides")
         return
     most = 1.05 * float(np.nanmax([a, b]))
     axis.plot([0, most], [0, most], color=NEUTRAL, linewidth=0.8)
     _scatter(axis, b, a)
-    axis.set(title=f"{TIMES[name]} of each request", xlabel="measured, seconds", ylabel="predicted, seconds")
+    axis.set(
+        title=f"{METRICS[name]} of each request", xlabel="measured, seconds", ylabel="predicted, seconds"
+    )
     axis.set(xlim=(0, most), ylim=(0, most))
     axis.locator_params(nbins=TICKS)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import isnan
 from typing import TYPE_CHECKING
 
-from batchwright.figures import NOT_APPLICABLE, amount, count, figure, seconds, share
+from batchwright.figures import NOT_APPLICABLE, amount, count, figure, seconds, share, signed_seconds
 from batchwright.plain_table import plain_table
 from batchwright.validation.brackets import brackets
 from batchwright.validation.lines import Line
@@ -125,7 +125,7 @@ def parts_table(parts: list[Part]) -> Table:
         result.add_column(title, justify="right")
     for part in parts:
         came = f"{part.begin:.1f}-{part.end:.1f} s"
-        apart = [signed(value) for value in (part.ttft, part.tpot, part.e2e)]
+        apart = [signed_seconds(value) for value in (part.ttft, part.tpot, part.e2e)]
         result.add_row(came, count(part.num_requests), *apart, seconds(part.measured_e2e))
     return result
 
@@ -138,9 +138,8 @@ def residual_table(residuals: list[Residual]) -> Table:
     for one in residuals:
         lengths = f"{_whole(one.prompt)}+{_whole(one.output)}"
         times = (seconds(one.predicted), seconds(one.measured))
-        result.add_row(
-            str(one.request), _came(one), lengths, *times, signed(one.of_ttft), signed(one.of_decoding)
-        )
+        apart = (signed_seconds(one.of_ttft), signed_seconds(one.of_decoding))
+        result.add_row(str(one.request), _came(one), lengths, *times, *apart)
     return result
 
 
@@ -150,8 +149,3 @@ def _came(one: Residual) -> str:
 
 def _whole(value: float) -> str:
     return "?" if isnan(value) else f"{value:.0f}"
-
-
-def signed(value: float) -> str:
-    """Seconds with a sign."""
-    return f"{'+' if value > 0 else ''}{seconds(value)}"

@@ -8,10 +8,11 @@ from math import nan
 
 import numpy as np
 
+from batchwright.cost import Range
 from batchwright.errors import InputError
 from batchwright.interval import Interval
 from batchwright.metrics import Numbers
-from batchwright.validation.extrapolation import Beyond, Range, extrapolation
+from batchwright.validation.extrapolation import Beyond, extrapolation
 from batchwright.validation.lines import Kept, Line, all_lines
 from batchwright.validation.matching import Matching, matching
 from batchwright.validation.residuals import Part, Residual, drift, greatest, parts

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from batchwright.figures import listed, seconds
+from batchwright.figures import listed, seconds, signed_seconds
 from batchwright.validation.lines import Line
 from batchwright.validation.validation import Validation
 
@@ -88,14 +88,12 @@ def _split(lines: Mapping[str, Line]) -> Iterator[str]:
     e2e, ttft = lines["e2e_s.mean"], lines["ttft_s.mean"]
     if abs(e2e.error) < 0.001:
         return
-    yield (
-        f"Of the mean difference of E2E, {_signed(e2e.difference)}, {_signed(ttft.difference)} arise before "
-        f"the first token and {_signed(e2e.difference - ttft.difference)} after it."
+    whole, first, rest = map(
+        signed_seconds, (e2e.difference, ttft.difference, e2e.difference - ttft.difference)
     )
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{seconds(value)}"
+    yield (
+        f"Of the mean difference of E2E, {whole}, {first} arise before the first token and {rest} after it."
+    )
 
 
 def _drift(found: Validation) -> Iterator[str]:
@@ -103,8 +101,9 @@ def _drift(found: Validation) -> Iterator[str]:
     if not grows.is_clear or abs(grows.value) < DRIFTS * e2e:
         return
     yield (
-        f"The difference grows with time, by {_signed(grows.value)} (±{seconds(grows.half)}) from the first "
-        "requests to the last: a queue that drifts, so this error depends on how long the run is."
+        f"The difference grows with time, by {signed_seconds(grows.value)} (±{seconds(grows.half)}) "
+        "from the first requests to the last: a queue that drifts, so this error depends on how long the "
+        "run is."
     )
 
 
