@@ -32,10 +32,6 @@ STUDIES: Final = (
     Entry("cpu_steps", "vllm_cpu_steps.csv"),
     Entry("splitwise", "splitwise_sim"),
     Entry("argonne", "argonne"),
-    Entry("accelmark", "accelmark"),
-    Entry("rtx4090", "vllm_gpu"),
-    Entry("rtx_pro_6000", "vllm_gpu"),
-    Entry("rtx_pro_6000_fitted", "vllm_gpu"),
     Entry("sarathi", "sarathi_osdi24"),
 )
 Progress = Callable[[str, float], None]
@@ -58,7 +54,7 @@ def run_all(data: Path, strict: bool = False, report: Progress = lambda text, sh
     missing = tuple(entry for entry in STUDIES if not (folder / entry.needs).exists())
     there = [entry for entry in STUDIES if entry not in missing]
     if not any(entry.needs for entry in there) or (missing and strict):
-        names = ", ".join(entry.needs for entry in missing)
+        names = ", ".join(dict.fromkeys(entry.needs for entry in missing))
         raise InputError(f"{folder}: has no {names}; give the folder that holds them")
     return Found(studies=tuple(_run(there, folder, report)), missing=missing)
 
