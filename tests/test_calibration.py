@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -219,11 +220,28 @@ def test_too_few_steps_are_refused() -> None:
 
 
 def test_files_are_put_together_with_what_all_of_them_say() -> None:
-    one, two = steps_of(imported(free_blocks=np.full(80, 9))), steps_of(imported(70))
+    one, two = steps_of(imported(free_blocks=np.full(80, 9))), steps_of(replace(imported(70), file="b.csv"))
     both = together([one, two])
     assert len(both) == 150 and len(both.sources) == 2
     assert "context_tokens" not in both.work
     assert both.work["num_decodes"].tolist() == [*one.work["num_decodes"], *two.work["num_decodes"]]
+
+
+def test_a_log_that_is_given_twice_would_be_tested_on_itself() -> None:
+    with pytest.raises(InputError, match=r"a\.csv: is given twice"):
+        together([steps_of(imported()), steps_of(imported())])
+
+
+def test_logs_of_two_servers_are_not_one_fit() -> None:
+    one, two = (replace(imported(), file=gpu, about={"gpu": gpu}) for gpu in ("L4", "T4"))
+    with pytest.raises(InputError, match="of several servers, with gpu L4 and T4; fit each by itself"):
+        together([steps_of(one), steps_of(two)])
+
+
+def test_a_base_that_equal_steps_do_not_tell_from_their_tokens_is_named() -> None:
+    found = fit_steps(steps_of(imported(num_decodes=np.full(80, 4))))
+    assert "base: all steps have 4 tokens, so it is not told from what a token takes" in found.kept
+    assert not any(line.startswith("base") for line in fit_steps(steps_of(imported())).kept)
 
 
 # --- errors, by hand ---------------------------------------------------------------------

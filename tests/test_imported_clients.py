@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
@@ -538,6 +539,38 @@ def test_whatever_a_file_says_it_is_read_or_refused_in_one_line(
         json.dumps(to_json(found), allow_nan=False)
         keep(folder / "kept", found)
         assert to_json(read(folder / "kept")) == to_json(found)
+
+
+@pytest.mark.parametrize("settings", [None, [], {"phases": 3, "models": [1]}, {"models": {"items": [4]}}])
+def test_settings_of_aiperf_of_another_shape_tell_nothing(tmp_path: Path, settings: Any) -> None:
+    file = write(tmp_path / "file", "aiperf", WRITERS["aiperf"](client()))
+    (tmp_path / "profile_export_aiperf.json").write_text(json.dumps({"input_config": settings}))
+    assert not read(file).about.keys() & {"model", "request_rate", "max_concurrency"}
+
+
+@pytest.mark.parametrize("stages", ["3", "[1, {rate: -.inf}]", "{rate: 2}"])
+def test_stages_of_inference_perf_of_another_shape_tell_no_rate(tmp_path: Path, stages: str) -> None:
+    file = write(tmp_path / "file", "inference_perf", WRITERS["inference_perf"](client()))
+    (file.parent / "config.yaml").write_text(f"load:\n  stages: {stages}\n")
+    assert "request_rate" not in read(file).about
+
+
+def test_a_sum_that_no_float_holds_is_none(tmp_path: Path) -> None:
+    content = changed(WRITERS["vllm"](client()), lambda it: it.update(mean_ttft_ms=10**400))
+    assert wrong(read(write(tmp_path / "file", "vllm", content))) == []
+
+
+def test_two_requests_have_one_gap_and_one_has_none(tmp_path: Path) -> None:
+    own = client()
+    for count in (1, 2):
+        few = Client(own.sent[:count], own.prompt[:count], own.tokens[:count])
+        content = WRITERS["inference_perf"](few)
+        (tmp_path / f"{count}").mkdir()
+        file = write(tmp_path / f"{count}" / "file", "inference_perf", content)
+        (file.parent / "config.yaml").write_text("load: {stages: [{rate: 3.0, concurrency_level: 1}]}\n")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(column(read(file), "ttft_s")) == count
 
 
 def test_gaps_that_sglang_split_evenly_are_told(tmp_path: Path) -> None:

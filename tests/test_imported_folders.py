@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,27 @@ def test_a_bench_folder_that_is_cut_is_one_line(tmp_path: Path) -> None:
     (folder / "meta.json").write_text("[]")
     with pytest.raises(InputError, match="is no JSON object with engine_kwargs"):
         read(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"output_toks": -1}, "a request has -1 tokens"),
+        ({"input_toks": 10**30}, "a request has 1000000000000000000000000000000 tokens"),
+        ({"first_token_ts": 1e300}, "a time is 1e\\+300 s, beyond any clock"),
+    ],
+    ids=["tokens", "many tokens", "time"],
+)
+def test_a_request_of_a_bench_folder_that_cannot_be_is_refused(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        bench(tmp_path, [{**ROWS[0], **change}, *ROWS[1:]])
+
+
+def test_a_bench_folder_says_nothing_that_json_cannot(tmp_path: Path) -> None:
+    found = bench(tmp_path, engine_kwargs={"tensor_parallel_size": math.nan, "max_num_seqs": math.inf})
+    assert "tp" not in found.about and found.about["max_num_seqs"] == "inf"
 
 
 @pytest.mark.skipif(

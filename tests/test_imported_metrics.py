@@ -147,6 +147,51 @@ def test_a_folder_of_scrapes_is_read_in_the_order_of_names_that_tell_their_time(
     assert found.totals["num_completed"] == 2 and found.totals["duration_s"] == 4
 
 
+def test_scrapes_are_read_in_order_of_time_and_their_names_by_the_numbers_in_them(tmp_path: Path) -> None:
+    server, made = Server(), []
+    for _ in range(3):
+        server.serve(2)
+        server.state(0)
+        made.append(server.text())
+    assert metrics(tmp_path, f"1700000009\n{made[2]}1700000000\n{made[0]}").totals["requests_per_s"] == 4 / 9
+    folder = tmp_path / "scrapes"
+    folder.mkdir()
+    for number, text in zip((1, 2, 10), made, strict=True):
+        (folder / f"m{number}.txt").write_text(text)
+    found = read(folder)
+    assert found.totals["num_completed"] == 4 and texts(found)[0].startswith("mean E2E")
+
+
+def test_scrapes_of_the_same_second_have_counts_and_no_rates(tmp_path: Path) -> None:
+    server = Server()
+    before = server.serve(2) or server.state(0) or server.text()
+    server.serve(2)
+    totals = metrics(tmp_path, f"1700000000\n{before}1700000000\n{server.text()}").totals
+    assert totals["num_completed"] == 2 and not totals.keys() & {"duration_s", "requests_per_s"}
+
+
+@pytest.mark.parametrize(
+    ("is_line", "change", "said"),
+    [
+        ("vllm:generation_tokens_total{", ("20.0", "nan"), "vllm:generation_tokens_total is nan"),
+        ("vllm:generation_tokens_total{", ("20.0", "-20.0"), "vllm:generation_tokens_total is -20"),
+        ("vllm:time_to_first_token_seconds_sum{", ("0.75", "+Inf"), "seconds_sum is inf"),
+        ("vllm:time_to_first_token_seconds_bucket{", ('le="0.5"', 'le="half"'), "has the limit 'half'"),
+        ("vllm:time_to_first_token_seconds_bucket{", ('le="0.5"', 'le="nan"'), "has the limit 'nan'"),
+    ],
+    ids=["nan", "negative", "infinite", "limit", "limit nan"],
+)
+def test_what_cannot_have_been_counted_is_refused(
+    tmp_path: Path, is_line: str, change: tuple[str, str], said: str
+) -> None:
+    server = Server()
+    server.serve(2)
+    lines = server.text().splitlines(keepends=True)
+    assert any(line.startswith(is_line) and change[0] in line for line in lines)
+    with pytest.raises(InputError, match=said):
+        metrics(tmp_path, *(line.replace(*change) if line.startswith(is_line) else line for line in lines))
+
+
 def test_comments_may_be_missing_and_other_metrics_are_left_alone(tmp_path: Path) -> None:
     server = Server()
     server.serve(3)

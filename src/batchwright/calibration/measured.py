@@ -24,6 +24,7 @@ from batchwright.metrics import Numbers
 WORK: Final = ("prefill_tokens", "num_chunks", "num_decodes", "padded_rows", "context_tokens", "past_tokens",
                "prefill_attention")  # fmt: skip
 NEEDED: Final = ("prefill_tokens", "num_decodes")
+SERVER: Final = ("engine", "model", "gpu", "tp", "pp", "dp")  # one fit is of one
 BLOCK_SIZE: Final = 16  # tokens of a KV block, where a log does not say
 
 
@@ -156,8 +157,12 @@ def _some(steps: Steps, rows: npt.NDArray[np.intp]) -> Steps:
 
 
 def together(parts: Sequence[Steps]) -> Steps:
-    """All of them, in order, with the columns that all of them have."""
+    """All of them, in order, with the columns that all of them have.
+
+    Raises InputError if one is given twice, or if they tell of different servers.
+    """
     names = [name for name in (*WORK, "tokens") if all(name in part.work for part in parts)]
+    _check_one_server(parts)
     hosts = [part.host for part in parts if part.host is not None]
     about = dict(parts[0].about)
     for part in parts[1:]:
@@ -170,3 +175,16 @@ def together(parts: Sequence[Steps]) -> Steps:
         sources=tuple(source for part in parts for source in part.sources),
         about=about,
     )
+
+
+def _check_one_server(parts: Sequence[Steps]) -> None:
+    """A fit that sees the steps it is tested on, or those of two machines, is none."""
+    files = [Path(source[0]).resolve() for part in parts for source in part.sources]
+    for place, file in enumerate(files):
+        if file in files[:place]:
+            raise InputError(f"{file}: is given twice; a fit would be tested on what it has seen")
+    for name in SERVER:
+        told = {part.about[name]: None for part in parts if name in part.about}
+        if len(told) > 1:
+            values = " and ".join(map(str, told))
+            raise InputError(f"the files are of several servers, with {name} {values}; fit each by itself")

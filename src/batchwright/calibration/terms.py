@@ -100,7 +100,14 @@ def usable(work: Work, seconds: Numbers, attention: bool) -> tuple[tuple[str, ..
         if _own_share(work, seconds, column_of(work, name), others) < OWN:
             names.remove(name)
             kept.append(f"{name}: the steps do not tell it from the other terms, so it is left out")
-    return tuple(names), kept
+    return tuple(names), [*kept, *_base(work["tokens"])]
+
+
+def _base(tokens: Numbers) -> list[str]:
+    """Why what a step takes is not told from what its tokens take; nothing if it is."""
+    if tokens.min() < tokens.max():
+        return []
+    return [f"base: all steps have {tokens[0]:,.0f} tokens, so it is not told from what a token takes"]
 
 
 def _absent(work: Work, name: str, attention: bool) -> str:

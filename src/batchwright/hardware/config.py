@@ -9,6 +9,7 @@ Where Hugging Face derives a missing key from the others, so do we: `head_dim` i
 from __future__ import annotations
 
 import os
+import reprlib
 from pathlib import Path
 from typing import Final
 
@@ -140,4 +141,4 @@ def _quantization(keys: Keys) -> Quantization | None:
     try:
         return stored(config)
     except UnknownFormat as why:
-        keys.refuse("quantization_config", f"{config!r} is not priced here; {why}")
+        keys.refuse("quantization_config", f"{reprlib.repr(config)} is not priced here; {why}")

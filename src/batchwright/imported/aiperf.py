@@ -32,6 +32,7 @@ from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
 from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type, beside
 from batchwright.metrics import Numbers
+from batchwright.workload.cells import shown
 
 FORM: Final = "AIPerf record"
 UNITS: Final = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -94,7 +95,7 @@ class _Record(Struct):
             return []
         value, unit = found["value"], str(found.get("unit"))
         if unit not in UNITS:
-            raise BadValue(f"{name} is in {unit!r}{nearest(unit, UNITS)}")
+            raise BadValue(f"{name} is in {shown(unit)}{nearest(unit, UNITS)}")
         values = value if isinstance(value, list) else [value]
         if not all(isinstance(each, int | float) for each in values):
             raise BadValue(f"{name} is no number")
@@ -195,11 +196,27 @@ def _claims(summary: dict[str, Any], has_own_counts: bool) -> Claims:
     )
 
 
+def _config(summary: dict[str, Any]) -> dict[str, Any]:
+    """The settings; nothing if there are none."""
+    found = summary.get("input_config")
+    return found if isinstance(found, dict) else {}
+
+
+def _model(summary: dict[str, Any]) -> object:
+    """The name of the first model; None if none is told."""
+    models = _config(summary).get("models")
+    items = models.get("items") if isinstance(models, dict) else None
+    first = items[0] if isinstance(items, list) and items else None
+    return first.get("name") if isinstance(first, dict) else None
+
+
 def _phase(summary: dict[str, Any]) -> dict[str, Any]:
     """The settings of the phase that is measured."""
-    phases = summary.get("input_config", {}).get("phases", [])
+    phases = _config(summary).get("phases")
     found = [
-        each for each in phases if isinstance(each, dict) and each.get("kind", "profiling") == "profiling"
+        each
+        for each in (phases if isinstance(phases, list) else [])
+        if isinstance(each, dict) and each.get("kind", "profiling") == "profiling"
     ]
     return found[-1] if found else {}
 
@@ -208,17 +225,16 @@ def _asked(summary: dict[str, Any]) -> Asked:
     phase = _phase(summary)
     rate, cap = number(phase, "rate"), number(phase, "concurrency")
     return Asked(
-        rate=rate if rate == rate else inf,
-        cap=cap if cap == cap else inf,
+        rate=rate if rate > 0 else inf,
+        cap=cap if cap > 0 else inf,
         cv=0.0 if phase.get("type") == "constant" else 1.0,
     )
 
 
 def _about(summary: dict[str, Any]) -> About:
-    config, asked = summary.get("input_config", {}), _asked(summary)
-    models = [each.get("name") for each in config.get("models", {}).get("items", [])]
+    asked = _asked(summary)
     found = {
-        "model": models[0] if models else None,
+        "model": _model(summary),
         "request_rate": None if asked.rate == inf else asked.rate,
         "max_concurrency": None if asked.cap == inf else int(asked.cap),
         "aiperf_version": summary.get("aiperf_version"),

@@ -136,7 +136,7 @@ def _just(rows: Rows, sent: Numbers) -> float:
 
 def _is_even(sent: Numbers) -> bool:
     gaps = np.diff(sent)
-    return bool(gaps.std() <= EVEN * gaps.mean())
+    return len(gaps) > 0 and bool(gaps.std() <= EVEN * gaps.mean())
 
 
 def _at_arrivals(rows: Rows) -> Numbers:

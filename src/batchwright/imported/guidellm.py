@@ -14,7 +14,7 @@ Source: GuideLLM 0.8.1, `schemas/base/request_stats.py` and `info.py`; 0.2.1, `b
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from batchwright.imported.choose import chosen
 from batchwright.imported.client import imported
 from batchwright.imported.result import About, Imported
 from batchwright.imported.seen import Asked, Claims, Column, Rows, Seen
+from batchwright.imported.serving_result import number
 from batchwright.imported.source import Source, as_type
 from batchwright.metrics import Numbers
 
@@ -222,7 +223,8 @@ def _sum(metrics: dict[str, Any], name: str) -> float | None:
 def _deep(found: Any, *keys: str) -> float | None:
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
-    return float(found) if isinstance(found, int | float) else None
+    value = number({"": found}, "")
+    return value if isfinite(value) else None
 
 
 def _asked(strategy: _Strategy) -> Asked:
@@ -231,7 +233,7 @@ def _asked(strategy: _Strategy) -> Asked:
     if strategy.kind == "synchronous":
         cap = 1
     return Asked(
-        rate=inf if strategy.rate is None else strategy.rate,
+        rate=strategy.rate if strategy.rate is not None and strategy.rate > 0 else inf,
         cap=inf if cap is None else cap,
         cv=1.0 if strategy.kind == "poisson" else 0.0,
     )

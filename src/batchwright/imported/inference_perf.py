@@ -194,7 +194,8 @@ def _load(source: Source) -> dict[str, Any]:
 
 
 def _stages(load: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each for each in load.get("stages") or [] if isinstance(each, dict)]
+    stages = load.get("stages")
+    return [each for each in stages if isinstance(each, dict)] if isinstance(stages, list) else []
 
 
 def _asked(load: dict[str, Any]) -> Asked:
@@ -203,8 +204,8 @@ def _asked(load: dict[str, Any]) -> Asked:
         return Asked(is_steady=False)
     rate, cap = number(stages[0], "rate"), number(stages[0], "concurrency_level")
     return Asked(
-        rate=rate if rate == rate else inf,
-        cap=cap if cap == cap else inf,
+        rate=rate if rate > 0 else inf,
+        cap=cap if cap > 0 else inf,
         cv=0.0 if load.get("type") == "constant" else 1.0,
     )
 

@@ -68,7 +68,7 @@ def _parts(window: Window) -> Iterator[Finding]:
 def _little(window: Window) -> Iterator[Finding]:
     """Running requests by the scrapes, against those by the requests that ended."""
     running = [reading.gauges.get("running", np.nan) for reading in window.readings]
-    if len(running) < FEW or isnan(window.seconds) or isnan(window.mean("inference_s")):
+    if len(running) < FEW or not window.seconds > 0 or isnan(window.mean("inference_s")):
         return
     seen, expected = float(np.mean(running)), window.histograms["inference_s"].total / window.seconds
     if abs(seen - expected) > SAMPLED * expected:

@@ -110,7 +110,7 @@ def _span(window: Window) -> Iterator[str]:
 
 def _totals(window: Window) -> dict[str, float]:
     found = dict(window.counts)
-    if not isnan(window.seconds):
+    if window.seconds > 0:
         found["duration_s"] = window.seconds
         if "output_tokens" in found:
             found["output_tokens_per_s"] = found["output_tokens"] / window.seconds
@@ -129,7 +129,8 @@ def _spread(name: str, histogram: Histogram) -> dict[str, float]:
     found = {f"{name}.mean": histogram.mean}
     for key, share in SHARES.items():
         least, most = histogram.between(share)
-        found[f"{name}.{key}.least"] = least
+        if isfinite(least):
+            found[f"{name}.{key}.least"] = least
         if isfinite(most):
             found[f"{name}.{key}.most"] = most
     return found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from math import nan
+from math import inf, nan
 from typing import Final
 
+from batchwright.imported.arrays import BadValue
 from batchwright.imported.engine_metrics import EngineMetrics, Names
 from batchwright.imported.histogram import Histogram
 from batchwright.imported.scrapes import Sample, Scrape
+from batchwright.workload.cells import shown
 
 Value = str | int | float | bool
 RANKS: Final = ("tp_rank", "pp_rank")
@@ -54,14 +56,22 @@ class Reading:
     def _counters(self) -> Iterator[tuple[str, float]]:
         """Requests that were aborted, or failed, are no completed ones."""
         for word, name in self._named(self.engine.counters):
-            samples = self._samples(name)
+            samples, amounts = self._samples(name), self._amounts(name)
             failed = [sample.value for sample in samples if sample.labels.get("finished_reason") in FAILED]
-            yield word, sum(sample.value for sample in samples) - sum(failed)
+            yield word, sum(amounts) - sum(failed)
             if failed:
                 yield "num_failed", sum(failed)
 
     def _values(self, name: str) -> list[float]:
         return [sample.value for sample in self._samples(name)]
+
+    def _amounts(self, name: str) -> list[float]:
+        """Raises BadValue on what has never been counted: less than 0, infinite or nan."""
+        values = self._values(name)
+        wrong = [value for value in values if not 0 <= value < inf]
+        if wrong:
+            raise BadValue(f"{name} is {wrong[0]:g}")
+        return values
 
     def _gauge(self, word: str, name: str) -> float:
         """Requests add up over engines, shares do not."""
@@ -70,21 +80,34 @@ class Reading:
 
     def _histogram(self, name: str) -> Histogram:
         buckets: dict[float, float] = {}
-        for sample in self._samples(f"{name}_bucket"):
-            limit = float(sample.limit or "inf")
-            buckets[limit] = buckets.get(limit, 0.0) + sample.value
-        return Histogram(sum(self._values(f"{name}_sum")), sum(self._values(f"{name}_count")), buckets)
+        samples, amounts = self._samples(f"{name}_bucket"), self._amounts(f"{name}_bucket")
+        for sample, amount in zip(samples, amounts, strict=True):
+            limit = _limit(name, sample)
+            buckets[limit] = buckets.get(limit, 0.0) + amount
+        return Histogram(sum(self._amounts(f"{name}_sum")), sum(self._amounts(f"{name}_count")), buckets)
 
     def _about(self) -> Iterator[tuple[str, Value]]:
         if self.model is not None:
             yield "model", self.model
         for word, name in self._named(self.engine.facts):
-            yield word, int(self._values(name)[0])
+            yield word, int(self._amounts(name)[0])
         for sample in self._samples(f"{self.engine.prefix}{self.engine.info}")[:1]:
             for label, word in self.engine.labels.items():
                 value = sample.labels.get(label, "None")
                 if value not in ("None", "auto", ""):
                     yield word, _value(value)
+
+
+def _limit(name: str, sample: Sample) -> float:
+    """The upper limit of a bucket.  Raises BadValue on what is none."""
+    told = "" if sample.limit is None else sample.limit
+    try:
+        found = float(told)
+    except ValueError:
+        found = nan
+    if found != found:
+        raise BadValue(f"a bucket of {name} has the limit {shown(told)}")
+    return found
 
 
 def _shared(sample: Sample) -> tuple[object, ...]:

@@ -29,6 +29,7 @@ _ENDING: Final = re.compile(r"_(?:bucket|sum|count)$")
 _TIME: Final = re.compile(
     r"(?:#\s*)?(?:time:?\s*)?(\d{10}(?:\.\d+)?|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?)\s*"
 )
+_PARTS: Final = re.compile(r"(\d+)")
 _IN_NAME: Final = re.compile(r"(?<!\d)(\d{10})(?:\d{3})?(?!\d)")
 
 
@@ -60,7 +61,19 @@ def matches(source: Source) -> bool:
 
 
 def scrapes(source: Source) -> list[Scrape]:
-    """In their order.  Raises InputError on a line that is no metric, or if the reader is not installed."""
+    """In order of their times, or as they stand if one tells none.
+
+    Raises InputError on a line that is no metric, or if the reader is not installed.
+    """
+    found = _as_they_stand(source)
+    times = [one.seconds for one in found if one.seconds is not None]
+    if len(times) < len(found):
+        return found
+    order = sorted(range(len(found)), key=times.__getitem__)  # stable: of the same time as they stand
+    return [found[place] for place in order]
+
+
+def _as_they_stand(source: Source) -> list[Scrape]:
     if not source.is_folder:
         return list(_of_text(source.name, source.text, None))
     found: list[Scrape] = []
@@ -72,7 +85,13 @@ def scrapes(source: Source) -> list[Scrape]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix in _ENDINGS and file.is_file())
+    """In order of their names, numbers in them by value: m2 before m10."""
+    found = [file for file in folder.iterdir() if file.suffix in _ENDINGS and file.is_file()]
+    return sorted(found, key=lambda file: [_part(each) for each in _PARTS.split(file.name)])
+
+
+def _part(text: str) -> tuple[int, str]:
+    return (int(text), text) if text.isdecimal() and text.isascii() else (-1, text)
 
 
 def _has_metrics(file: Path) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from batchwright.imported.arrays import scalars
+
 Value = str | int | float | bool
 _ARGUMENTS: Final = {
     "model": "model", "tensor_parallel_size": "tp", "pipeline_parallel_size": "pp",
@@ -23,11 +25,8 @@ _DEFAULT: Final = "auto"
 
 def about(meta: Mapping[str, Any]) -> dict[str, Value]:
     """What was resolved wins over what was asked for; what is null, or `auto`, is left out."""
-    return {key: value for key, value in _facts(meta) if _is_value(value)}
-
-
-def _is_value(value: object) -> bool:
-    return isinstance(value, (str, int, float, bool)) and value != _DEFAULT
+    found = scalars(dict(_facts(meta)))
+    return {key: value for key, value in found.items() if value != _DEFAULT}
 
 
 def _facts(meta: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -67,11 +67,13 @@ def _state(series: Columns, facts: Mapping[str, Any]) -> Iterator[Finding]:
         text = "kv_cache_pct is 0 throughout, though requests run: it was not recorded, and is left out"
         yield Finding(text=text, is_wrong=False)
     most = facts.get("max_num_seqs")
-    if most is not None and series["running"].max() > most:
+    if not isinstance(most, int):
+        return
+    if series["running"].max() > most:
         yield Finding(
             text=f"{series['running'].max()} requests run at once, over max_num_seqs {most}", is_wrong=True
         )
-    if most is not None and (series["running"] == most).any():
+    if (series["running"] == most).any():
         share = float((series["running"] == most).mean())
         yield Finding(text=f"all {most} seats are taken in {share:.0%} of the samples", is_wrong=False)
 

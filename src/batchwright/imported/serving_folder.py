@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Struct
 
 from batchwright.errors import InputError
+from batchwright.imported.arrays import floats, wholes
 from batchwright.imported.numbers_table import columns
 from batchwright.imported.result import Columns, Finding, Imported
 from batchwright.imported.serving_about import about
@@ -94,12 +95,11 @@ def _requests(rows: list[_Row]) -> tuple[dict[str, Numbers], Numbers]:
     """Columns, and how much later than the quickest one each request reached the engine, in seconds."""
 
     def column(name: str) -> Numbers:
-        values = [getattr(row, name) for row in rows]
-        return np.array([np.nan if value is None else value for value in values], float)
+        return floats(getattr(row, name) for row in rows)
 
     arrival, queued = column("arrival_time"), column("queued_ts")
     first, last = column("first_token_ts"), column("last_token_ts")
-    output = np.array([row.output_toks for row in rows])
+    output = wholes(row.output_toks for row in rows)
     is_completed = ~np.isnan(last)
     lag = queued - arrival
     offset = float(np.min(lag[~np.isnan(lag)], initial=np.inf))  # of the two clocks
@@ -107,7 +107,7 @@ def _requests(rows: list[_Row]) -> tuple[dict[str, Numbers], Numbers]:
     origin = arrival[0] + offset
     found = {
         "arrival_s": arrival - arrival[0],
-        "prompt_tokens": np.array([row.input_toks for row in rows]),
+        "prompt_tokens": wholes(row.input_toks for row in rows),
         "output_tokens": output,
         "queued_s": queued - origin,
         "scheduled_s": column("scheduled_ts") - origin,

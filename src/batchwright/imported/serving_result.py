@@ -109,9 +109,14 @@ def claims_of(item: dict[str, Any], totals: Mapping[str, str], metrics: Mapping[
 
 
 def number(item: object, key: str) -> float:
-    """`key` of an object; nan where it is no number."""
+    """`key` of an object; nan where it is no number, or a whole one that no float holds."""
     value = item.get(key) if isinstance(item, dict) else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else nan
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return nan
+    try:
+        return float(value)
+    except OverflowError:
+        return nan
 
 
 def asked_of(result: Result, is_steady: bool = True) -> Asked:

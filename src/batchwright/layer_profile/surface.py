@@ -55,6 +55,9 @@ def whole(path: Path, keys: Numbers, times: Numbers) -> Surface:
     if np.isnan(values[0]).all() or axes[0][0] != 0:
         raise InputError(f"{path}: no step without prompt tokens (prefill_chunk 0); profile decodes, too")
     _fill(axes, values)
+    if np.isnan(values).any():
+        prefill = axes[0][int(np.argwhere(np.isnan(values))[0][0])]
+        raise InputError(f"{path}: too few steps of {prefill} prompt tokens were measured; profile again")
     return Surface(axes, np.maximum.accumulate(values, axis=3))
 
 

@@ -13,6 +13,8 @@ from batchwright.errors import InputError
 from batchwright.metrics import Numbers
 
 MICROSECOND = 1e-6
+MOST_COUNT = 1 << 24  # tokens or rows; beyond any step
+LONGEST_US = 1e9  # of a layer; beyond any step
 Columns = dict[str, Numbers]
 
 
@@ -58,9 +60,13 @@ def counts(path: Path, table: dict[str, list[str]], name: str, least: int = 0) -
 def seconds(path: Path, table: dict[str, list[str]]) -> Numbers:
     """The column `time_us`, in seconds.  Raises InputError on what is no time greater than 0."""
     times = np.array([number(path, at, "time_us", text) for at, text in enumerate(table["time_us"], 2)])
-    if (times <= 0).any():
-        at = int(np.argmax(times <= 0))
-        raise InputError(f"{path}:{at + 2}: time_us is {times[at]:g}, but must be greater than 0")
+    is_wrong = (times <= 0) | (times > LONGEST_US)
+    if is_wrong.any():
+        at = int(np.argmax(is_wrong))
+        raise InputError(
+            f"{path}:{at + 2}: time_us is {times[at]:g}, but must be greater than 0, and at most "
+            f"{LONGEST_US:g}"
+        )
     return times * MICROSECOND
 
 
@@ -77,6 +83,8 @@ def number(path: Path, at: int, name: str, text: str) -> float:
 
 def _count(path: Path, at: int, name: str, text: str, least: int) -> int:
     value = number(path, at, name, text)
-    if value != int(value) or value < least:
-        raise InputError(f"{path}:{at}: {name} is {text!r}, but must be a whole number of at least {least}")
+    if value != int(value) or not least <= value <= MOST_COUNT:
+        raise InputError(
+            f"{path}:{at}: {name} is {text!r}, but must be a whole number from {least} to {MOST_COUNT}"
+        )
     return int(value)
