@@ -63,7 +63,7 @@ def without(pattern: str) -> Callable[[str], str]:
         ("dense", with_line("qkv_proj,2,9"), "qkv_proj has two times at 2; keep one of them"),
         ("per_sequence", without("lm_head"), "no layer lm_head"),
         ("skew_fit", with_line("0,many,sr>70%,kvB<=1k,kp=0,0.1,1"), "skew_fit.csv:21: n_label is 'many'"),
-        ("dense", with_line("qkv_proj,1e300,9"), "dense.csv:92: tokens is '1e300', but must"),
+        ("dense", with_line("qkv_proj,1e300,9"), "dense.csv:92: tokens is '1e300', but must be a"),
         ("dense", with_line("qkv_proj,3,1e300"), "dense.csv:92: time_us is 1e+300, but must be"),
         ("skew_fit", with_line("0,n>64,sr>70%,kvB<=1k,kp=0,1e9,1"), "skew_fit.csv:21: alpha is '1e9'"),
         ("meta", lambda text: text.replace("0.1", ".nan"), "alpha_default of meta.yaml is nan, but must"),

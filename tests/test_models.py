@@ -307,6 +307,8 @@ def test_the_family_says_which_layers_have_the_window(tmp_path, change, layers):
         ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}, "layer_types has 'linear_attention'"),
         ("gpt-oss-20b", {"layer_types": ["full_attention"] * 3}, "layer_types lists 3 layers of 24"),
         ("gemma-3-4b", {"text_config": None}, "text_config is missing"),
+        ("gpt-oss-20b", {"num_hidden_layers": 10**24}, "num_hidden_layers is 10{24}, but must"),
+        ("phi-4", {"hidden_size": 10**24}, "hidden_size is 10{24}, but must be at most 1000000000"),
         ("gemma-3-4b", {"text_config": [1]}, "text_config is \\[1\\]"),
         ("deepseek-v3", {"kv_lora_rank": None}, "kv_lora_rank is missing"),
         ("deepseek-v3", {"attention_bias": True}, "attention_bias true is not priced here"),

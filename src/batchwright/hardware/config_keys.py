@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from batchwright.errors import InputError
+
+MOST: Final = 10**9
+MOST_LAYERS: Final = 10_000
 
 
 class Keys:
@@ -27,7 +30,7 @@ class Keys:
         return Keys(self.file, {**defaults, **self.keys})
 
     def size(self, key: str, default: int | None = None) -> int:
-        """A whole number of at least 1."""
+        """A whole number of at least 1, and not beyond any model."""
         value = self.keys.get(key)
         if value is None:
             value = default
@@ -35,6 +38,9 @@ class Keys:
             self.refuse(key, "is missing")
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             self.refuse(key, f"is {value!r}, but must be a whole number of at least 1")
+        most = MOST_LAYERS if key == "num_hidden_layers" else MOST
+        if value > most:
+            self.refuse(key, f"is {value}, but must be at most {most}")
         return int(value)
 
     def size_or_none(self, key: str) -> int:

@@ -64,8 +64,7 @@ def seconds(path: Path, table: dict[str, list[str]]) -> Numbers:
     if is_wrong.any():
         at = int(np.argmax(is_wrong))
         raise InputError(
-            f"{path}:{at + 2}: time_us is {times[at]:g}, but must be greater than 0, and at most "
-            f"{LONGEST_US:g}"
+            f"{path}:{at + 2}: time_us is {times[at]:g}, but must be greater than 0, at most {LONGEST_US:g}"
         )
     return times * MICROSECOND
 
