@@ -129,7 +129,8 @@ def _spread(name: str, histogram: Histogram) -> dict[str, float]:
     found = {f"{name}.mean": histogram.mean}
     for key, share in SHARES.items():
         least, most = histogram.between(share)
-        found[f"{name}.{key}.least"] = least
+        if isfinite(least):
+            found[f"{name}.{key}.least"] = least
         if isfinite(most):
             found[f"{name}.{key}.most"] = most
     return found
