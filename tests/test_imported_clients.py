@@ -750,6 +750,11 @@ def test_of_several_runs_one_is_chosen() -> None:
             lambda it: it[3]["metrics"]["request_latency"].update(unit="min"),
             "file: request_latency is in 'min'",
         ),
+        (
+            "aiperf",
+            lambda it: it[3]["metrics"]["request_latency"].update(value=10**400),
+            "file: request_latency is a number that no clock tells",
+        ),
         ("inference_perf", lambda it: it[1].pop("info"), "is no whole per-request report of inference-perf"),
         (
             "guidellm",
@@ -765,6 +770,7 @@ def test_of_several_runs_one_is_chosen() -> None:
         "sglang sums",
         "aiperf",
         "unit",
+        "beyond floats",
         "inference-perf",
         "guidellm",
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from batchwright.errors import InputError
 from batchwright.imported import Imported, prometheus, read
 from batchwright.imported.histogram import Histogram
+from batchwright.imported.report import to_json
+from batchwright.imported.server_report import table
 from batchwright.imported.source import Source
 
 prometheus_client = pytest.importorskip("prometheus_client")
@@ -411,6 +414,16 @@ def test_a_histogram_that_is_cut_is_wrong(tmp_path: Path) -> None:
     ]
     found = metrics(tmp_path, "\n".join(rows) + "\n")
     assert sum(text.startswith("the buckets of") for text in texts(found, is_wrong=True)) == 2
+
+
+def test_a_histogram_of_more_values_than_its_buckets_is_wrong_and_has_no_percentile(tmp_path: Path) -> None:
+    server = Server()
+    server.serve(2)
+    whole, many = "vllm:time_to_first_token_seconds_count{", 'engine="0",model_name="m"} 2.0'
+    found = metrics(tmp_path, server.text().replace(f"{whole}{many}", f"{whole}{many[:-3]}9.0"))
+    assert any("ttft_s fall, or do not hold its 9 values" in text for text in texts(found, is_wrong=True))
+    json.dumps(to_json(found), allow_nan=False)
+    assert "ttft_s.p99.least" not in found.totals and table(found) is not None
 
 
 def test_metrics_of_two_engines_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -333,3 +334,16 @@ def test_flags_are_those_of_one_data_parallel_rank_of_the_profile(tmp_path: Path
     limits = found.limits
     assert (limits.max_num_seqs, limits.max_num_batched_tokens, limits.num_kv_blocks) == (32, 512, 2000)
     assert any("a step is a round of 2 data-parallel ranks" in note for note in found.notes)
+
+
+def test_a_model_with_other_layers_than_were_profiled_is_refused(tmp_path: Path) -> None:
+    folder = copied(tmp_path, meta=lambda text: text.replace("made/tiny", "meta-llama/Llama-3.1-8B"))
+    assert layers(folder).range == layers(folder, model="llama-3.1-8b").range
+    with pytest.raises(InputError, match=r"was measured of meta-llama/Llama-3\.1-8B, and qwen2-72b has"):
+        layers(folder, model="qwen2-72b")
+
+
+@pytest.mark.parametrize("hop", [-1.0, math.inf, math.nan])
+def test_a_hop_that_takes_no_time_that_can_be_is_refused(hop: float) -> None:
+    with pytest.raises(InputError, match=r"hop is .*, but must be at least 0 seconds, and finite"):
+        layers(FOLDER, model="llama-3.1-8b", tp=2, hop=hop)

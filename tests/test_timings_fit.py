@@ -100,5 +100,5 @@ def test_too_few_requests_are_refused() -> None:
     measured = served(LONG, TRUTH)
     for column in measured.values():
         column[7:] = nan
-    with pytest.raises(InputError, match=r"^7 requests have timings; a fit needs 20$"):
+    with pytest.raises(InputError, match=r"^7 requests have timings; a fit needs 20, beside those held out$"):
         fitted(LONG, measured)

@@ -155,7 +155,8 @@ class Trials:
         has_ttft = ~np.isnan(measured["ttft_s"])
         self.num_requests = int(np.count_nonzero(has_ttft))
         if self.num_requests < FEWEST:
-            raise InputError(f"{self.num_requests} requests have timings; a fit needs {FEWEST}")
+            told = f"{self.num_requests} requests have timings"
+            raise InputError(f"{told}; a fit needs {FEWEST}, beside those held out")
         typical = np.nanmedian(measured["tpot_s"]) if np.any(measured["tpot_s"] > 0) else 0.0
         self.spread = dict(SPREADS)
         self._has = {"ttft_s": has_ttft, "tpot_s": measured["tpot_s"] > 0, "e2e_s": measured["e2e_s"] > 0}

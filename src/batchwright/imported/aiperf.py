@@ -99,7 +99,10 @@ class _Record(Struct):
         values = value if isinstance(value, list) else [value]
         if not all(isinstance(each, int | float) for each in values):
             raise BadValue(f"{name} is no number")
-        return [each * UNITS[unit] for each in values]
+        try:
+            return [each * UNITS[unit] for each in values]
+        except OverflowError:
+            raise BadValue(f"{name} is a number that no clock tells") from None
 
 
 def matches(source: Source) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from batchwright.figures import amount, count, seconds, seconds_unit, share, three
+from batchwright.figures import NOT_APPLICABLE, amount, count, seconds, seconds_unit, share, three
 from batchwright.imported.histogram import SHARES
 from batchwright.imported.result import METRICS, Imported
 from batchwright.metrics import Numbers
@@ -85,7 +85,9 @@ def table(found: Imported) -> Table | None:
 
 
 def _between(found: Imported, name: str) -> str:
-    least, most = found.totals[f"{name}.least"], found.totals.get(f"{name}.most")
+    least, most = found.totals.get(f"{name}.least"), found.totals.get(f"{name}.most")
+    if least is None:  # its buckets are broken, which a finding says
+        return NOT_APPLICABLE
     if most is None:
         return f"over {seconds(least)}"
     size, behind = seconds_unit(most)

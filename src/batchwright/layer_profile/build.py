@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -113,10 +114,22 @@ def _spread(split: Split) -> str:
 
 
 def _shape(profile: Profile, model: Model | str | None) -> Model | None:
-    """The model, if anybody knows it."""
-    if model is not None:
-        return hardware.find_model(model)
-    return model_of(profile.model) if profile.model else None
+    """The model, if anybody knows it.  Raises InputError on one with other layers than were profiled."""
+    profiled = model_of(profile.model) if profile.model else None
+    if model is None:
+        return profiled
+    found = hardware.find_model(model)
+    if profiled is not None and _layer_of(profiled) != _layer_of(found):
+        raise InputError(
+            f"{profile.folder}: was measured of {profile.model}, and {found.name} has other layers; "
+            "profile that, or leave out model"
+        )
+    return found
+
+
+def _layer_of(shape: Model) -> tuple[int, ...]:
+    """The sizes of a layer that its times depend on."""
+    return shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.intermediate, shape.experts
 
 
 def _layer_count(profile: Profile, shape: Model | None, given: int | None) -> int:
@@ -161,6 +174,8 @@ def _check(profile: Profile, shape: Model | None, split: Split) -> None:
     """Raises InputError on what cannot be priced."""
     if split.tp * split.dp > 1 and shape is None:
         raise InputError("what GPUs send one another needs the model's shape; give model")
+    if not 0.0 <= split.hop < inf:
+        raise InputError(f"hop is {split.hop}, but must be at least 0 seconds, and finite")
     if split.link <= 0.0 and split.tp * split.dp > 1:
         raise InputError(f"link is {split.link}, but must be greater than 0 bytes/s")
     if shape is not None:
