@@ -24,7 +24,7 @@ DOTS: Final = 110  # per inch
 TICKS: Final = 6  # of an axis, at most about
 POINTS: Final = 3000  # of a line, at most; more are too close to be seen
 MANY: Final = 5000  # dots that are drawn one by one; more become an image inside the picture
-_STYLE: Final[dict[str, Any]] = {
+_STYLE: Any = {  # matplotlib has a type of its own for such keys
     "svg.hashsalt": "batchwright",  # so that names inside are the same every time
     "axes.spines.top": False,
     "axes.spines.right": False,
