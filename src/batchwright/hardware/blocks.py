@@ -7,12 +7,14 @@ stage says how many blocks there are.  What is taken off the memory, and by whic
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from batchwright.errors import LimitError
 from batchwright.hardware.engine import Engine
 from batchwright.hardware.gpu import GIB, Gpu
 from batchwright.hardware.memory import Memory, Serving, memory
 from batchwright.hardware.model import Model
-from batchwright.hardware.split import Split, splits, weight_bytes
+from batchwright.hardware.split import Split, splits
 
 
 def num_kv_blocks(
@@ -45,12 +47,13 @@ def num_kv_blocks(
     )
     found = memory(gpu, model, serving)
     if found.blocks < 1:
-        raise LimitError(why_not(gpu, model, split, found))
+        raise LimitError(why_not(gpu, model, serving, found))
     return found.blocks
 
 
-def why_not(gpu: Gpu, model: Model, split: Split, found: Memory) -> str:
+def why_not(gpu: Gpu, model: Model, serving: Serving, found: Memory) -> str:
     """Why there is no block for a request, and what would help."""
+    split = serving.split
     where = f"tp {split.tp}"
     where += f", pp {split.pp}" if split.pp > 1 else ""
     where += f", dp {split.dp}" if split.dp > 1 else ""
@@ -58,13 +61,13 @@ def why_not(gpu: Gpu, model: Model, split: Split, found: Memory) -> str:
         f"{model.name} on {where} of {gpu.name} does not fit: "
         f"weights {found.weights / GIB:.1f} GiB and "
         f"{found.engine_bytes / GIB:.1f} GiB for the engine leave no KV block in "
-        f"{found.usable / GIB:.1f} GiB a GPU; {_remedy(model, split, found)}"
+        f"{found.usable / GIB:.1f} GiB a GPU; {_remedy(gpu, model, serving)}"
     )
 
 
-def _remedy(model: Model, split: Split, found: Memory) -> str:
-    for larger in range(split.tp + 1, model.heads + 1):
-        weights = weight_bytes(model, *split._replace(tp=larger)) if splits(model, larger) else found.usable
-        if weights + found.engine_bytes < found.usable:
+def _remedy(gpu: Gpu, model: Model, serving: Serving) -> str:
+    for larger in range(serving.split.tp + 1, model.heads + 1):
+        wider = replace(serving, split=serving.split._replace(tp=larger))
+        if splits(model, larger) and memory(gpu, model, wider).blocks >= 1:
             return f"raise tp to {larger} or choose a GPU with more memory"
     return "choose a GPU with more memory or lower max_num_batched_tokens"

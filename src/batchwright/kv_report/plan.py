@@ -98,7 +98,8 @@ def plan(asked: Asked) -> Plan:
     split = Split(asked.tp, asked.pp, asked.dp, asked.enable_expert_parallel)
     longest = _longest(asked, model, engine)
     limits = _limits(asked, engine, gpu, longest)
-    found = memory(gpu, model, _serving(asked, engine, split, limits))
+    serving = _serving(asked, engine, split, limits)
+    found = memory(gpu, model, serving)
     override = asked.num_gpu_blocks_override
     made = Plan(
         asked=asked,
@@ -112,7 +113,7 @@ def plan(asked: Asked) -> Plan:
         num_gpu_blocks=found.num_gpu_blocks if override is None else override,
     )
     if made.blocks < 1:
-        raise LimitError(why_not(gpu, model, split, found))
+        raise LimitError(why_not(gpu, model, serving, found))
     return replace(made, max_model_len=min(longest, made.tokens)) if asked.max_model_len == AUTO else made
 
 
