@@ -44,6 +44,7 @@ PURE_PAGES = (
     "article.md",  # many runs of what other pages run once
     "edge.md",
     "fit.md",  # needs the extra
+    "logs.md",  # needs the extra metrics
     "published.md",
     "serve.md",  # needs the extra
 )
