@@ -7,6 +7,7 @@ last of two equal keys win.  Here the first two are texts, the third is a number
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -53,6 +54,21 @@ _Loader.yaml_implicit_resolvers = {
 for _kind in (_Loader, _Dumper):
     _kind.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(rf"(?:{_INT.pattern})$"), _STARTS)
     _kind.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"(?:{_FLOAT.pattern})$"), _STARTS)
+
+
+def parse_file(path: Path, maker: str, wanted: str) -> Any:
+    """What a file says, as `parse`.  `maker`: the command that makes one; `wanted`: what to give instead.
+
+    Raises InputError.
+    """
+    try:
+        with path.open(encoding="utf-8") as opened:
+            text = opened.read(GREATEST + 1)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; {maker} makes one") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); give {wanted}") from None
+    return parse(text, str(path))
 
 
 def parse(text: str, what: str) -> Any:

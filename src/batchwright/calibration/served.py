@@ -46,12 +46,13 @@ class Served:
 
     def first(self, number: int) -> Timings:
         """The timings of the first `number` requests; the rest is nan."""
-        is_in = np.arange(len(self.rows)) < number
-        return {name: np.where(is_in, values, nan) for name, values in self.timings.items()}
+        return self._only(np.arange(len(self.rows)) < number)
 
     def rest(self, number: int) -> Timings:
         """Those of all others."""
-        is_in = np.arange(len(self.rows)) >= number
+        return self._only(np.arange(len(self.rows)) >= number)
+
+    def _only(self, is_in: Numbers) -> Timings:
         return {name: np.where(is_in, values, nan) for name, values in self.timings.items()}
 
 

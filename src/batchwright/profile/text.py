@@ -18,7 +18,7 @@ import msgspec
 
 from batchwright.errors import BatchwrightError, InputError, nearest
 from batchwright.profile.profile import LIMITS, Profile
-from batchwright.yaml_text import GREATEST, parse, written
+from batchwright.yaml_text import parse_file, written
 
 SCHEMA_VERSION: Final = 1
 _KEYS: Final = ("schema_version", "name", "cost", "limits", "provenance", "range", "error", "kept", "digest")
@@ -66,14 +66,7 @@ def read(path: Path) -> Profile:
 
 def _mapping(path: Path) -> dict[str, Any]:
     """The keys of a file that are those of a profile."""
-    try:
-        with path.open(encoding="utf-8") as opened:
-            text = opened.read(GREATEST + 1)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file; batchwright fit -o {path} makes one") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a file that fit -o wrote") from None
-    found = parse(text, str(path))
+    found = parse_file(path, f"batchwright fit -o {path}", "a file that fit -o wrote")
     if not isinstance(found, dict) or "schema_version" not in found or "cost" not in found:
         raise InputError(f"{path}: is no profile; give a file that batchwright fit -o wrote")
     for key in found:

@@ -66,16 +66,9 @@ def schema() -> dict[str, Any]:
 
 def _mapping(file: Path) -> dict[str, Any]:
     """The keys of a YAML file; a path in it starts at the file's folder."""
-    from batchwright.yaml_text import GREATEST, parse
+    from batchwright.yaml_text import parse_file
 
-    try:
-        with file.open(encoding="utf-8") as opened:
-            text = opened.read(GREATEST + 1)
-    except FileNotFoundError:
-        raise InputError(f"{file}: there is no such file; batchwright config init {file} makes one") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file}: cannot be read ({error}); give a YAML file") from None
-    found = parse(text, str(file))
+    found = parse_file(file, f"batchwright config init {file}", "a YAML file")
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise InputError(f"{file}: is no mapping of keys; start with workload: chat")
     if "workload" not in found:
