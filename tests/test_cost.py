@@ -537,7 +537,7 @@ def test_a_step_without_tokens_costs_its_launch_alone():
 def test_a_roofline_never_gets_cheaper_with_more_context(model, step, more):
     longer = later(step, 0)
     longer.context_tokens += more
-    assert model.seconds(longer) >= model.seconds(step)
+    assert model.seconds(longer) >= model.seconds(step) * (1 - 1e-12)  # rounding
 
 
 @pytest.mark.parametrize(
