@@ -107,6 +107,9 @@ def live(
     attempts: Annotated[
         int, Option(help="runs of a policy, at most, while the machine drifts by more than 3 %")
     ] = 3,
+    calibration: Annotated[
+        str, Option(help="before the runs, or meanwhile: during each run, with its clock stopped")
+    ] = "before",
     output: Annotated[
         Path | None, Option("-o", "--output", help="folder for two run folders: predicted, measured")
     ] = None,
@@ -114,7 +117,7 @@ def live(
     json: Annotated[bool, Option("--json", help="print JSON (docs/live.md) instead of tables")] = False,
 ) -> None:
     """Predict what policies do on a real engine, then measure it."""
-    from batchwright.cli.live import Output, live
+    from batchwright.cli.live import Measuring, Output, live
 
     flags = EngineFlags(
         engine=engine,
@@ -126,7 +129,8 @@ def live(
         weights=weights,
         mock_cost=mock_cost,
     )
-    live(scenario, flags, attempts, Output(as_json=json, folder=output, force=force))
+    how = Measuring(attempts=attempts, calibration=calibration)
+    live(scenario, flags, how, Output(as_json=json, folder=output, force=force))
 
 
 @app.command()

@@ -100,12 +100,17 @@ class ReadyEngine:
             return np.arange(MOCK_VOCAB, dtype=np.int64)
         return Tokenizer(self.checkpoint.tokenizer_dir).plain_ids
 
-    def load(self, max_num_seqs: int, max_model_len: int, num_kv_blocks: int | None) -> Loaded:
-        """The engine, with so much room; the mock engine on a virtual clock.  Raises BatchwrightError."""
+    def load(
+        self, max_num_seqs: int, max_model_len: int, num_kv_blocks: int | None, copies: int = 1
+    ) -> Loaded:
+        """The engine, with so much room; the mock engine on a virtual clock.  Raises BatchwrightError.
+
+        `copies`: as much KV so many times.
+        """
         from batchwright.engines.choose import load_engine
 
         room = self.loading(max_num_seqs, max_model_len, num_kv_blocks)
-        return load_engine(self.flags.engine, replace(room, is_real=False))
+        return load_engine(self.flags.engine, replace(room, is_real=False, copies=copies))
 
     def loading(self, max_num_seqs: int, max_model_len: int, num_kv_blocks: int | None) -> Loading:
         """What the engine is loaded with, for so much room.  Raises BatchwrightError."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, Final
 
 from batchwright import run_folder
 from batchwright.checkpoint import prompt_ids
@@ -27,6 +27,28 @@ from batchwright.scenario.build import usable_blocks
 from batchwright.scenario.keys import Scenario
 from batchwright.scenario.live import LiveScenario, prepare_live
 from batchwright.whole_folder import whole
+
+CALIBRATIONS: Final = ("before", "meanwhile")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """`attempts`: runs of a policy, at most; `calibration`: when, of CALIBRATIONS."""
+
+    attempts: int
+    calibration: str
+
+    @property
+    def is_meanwhile(self) -> bool:
+        return self.calibration == "meanwhile"
+
+    def check(self) -> None:
+        """Raise InputError on what cannot be."""
+        if self.attempts < 1:
+            raise InputError(f"--attempts is {self.attempts}, but must be at least 1")
+        if self.calibration not in CALIBRATIONS:
+            known = " or ".join(CALIBRATIONS)
+            raise InputError(f"--calibration is {self.calibration!r}, but must be {known}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,17 +74,16 @@ class Machine:
         yield f"load average {self.load_average[0]:.2f} before, {self.load_average[1]:.2f} after"
 
 
-def live(scenario: Scenario, flags: EngineFlags, attempts: int, output: Output) -> None:
+def live(scenario: Scenario, flags: EngineFlags, how: Measuring, output: Output) -> None:
     """Calibrate, predict, measure, print.  Raises BatchwrightError."""
-    if attempts < 1:
-        raise InputError(f"--attempts is {attempts}, but must be at least 1")
+    how.check()
     if output.folder is not None:
         run_folder.check_place(output.folder, output.force)
     prepared = prepare_live(scenario)
     chosen = ready(flags)
     before = _load_average()
-    limits, loaded = _load(prepared, chosen)
-    study = _study(prepared, chosen, limits, loaded, attempts)
+    limits, loaded = _load(prepared, chosen, copies=2 if how.is_meanwhile else 1)
+    study = _study(prepared, chosen, limits, loaded, how)
 
     def shown(found: SideBySide) -> Result:
         averages = [before, _load_average()]
@@ -82,19 +103,22 @@ def live(scenario: Scenario, flags: EngineFlags, attempts: int, output: Output) 
     shown(found).give(output)
 
 
-def _load(prepared: LiveScenario, chosen: ReadyEngine) -> tuple[Limits, Loaded]:
-    """The engine, with room for the load, and the limits of the runs."""
+def _load(prepared: LiveScenario, chosen: ReadyEngine, copies: int) -> tuple[Limits, Loaded]:
+    """The engine, with room for the load so many times, and the limits of the runs."""
     longest = prepared.max_model_len(chosen.longest)
-    loaded = chosen.load(prepared.max_num_seqs, longest, usable_blocks(prepared.scenario))
-    return prepared.limits(loaded.engine.capacity, longest), loaded
+    loaded = chosen.load(prepared.max_num_seqs, longest, usable_blocks(prepared.scenario), copies)
+    capacity = loaded.engine.capacity
+    if capacity.num_kv_blocks is not None:
+        capacity = replace(capacity, num_kv_blocks=capacity.num_kv_blocks // copies)
+    return prepared.limits(capacity, longest), loaded
 
 
 def _study(
-    prepared: LiveScenario, chosen: ReadyEngine, limits: Limits, loaded: Loaded, attempts: int
+    prepared: LiveScenario, chosen: ReadyEngine, limits: Limits, loaded: Loaded, how: Measuring
 ) -> Study:
     ids, seed = chosen.plain_ids(), prepared.scenario.seed or 0
     bench = Bench(loaded.engine, limits, lambda r: prompt_ids(r, limits.block_size, ids, seed))
-    return Study(bench, prepared.policies, prepared.slo, prepared.blaming, attempts)
+    return Study(bench, prepared.policies, prepared.slo, prepared.blaming, how.attempts, how.is_meanwhile)
 
 
 def _load_average() -> float:
@@ -154,7 +178,9 @@ class Result:
 
     def _calibration(self) -> Iterator[str]:
         last = self.found.calibrations[-1]
-        if (count := len(self.found.calibrations)) > 1:
+        if self.found.is_meanwhile:
+            yield "calibrated before the runs, and with the clock stopped during each; all steps together:"
+        elif (count := len(self.found.calibrations)) > 1:
             yield f"calibrated {count} times, as the machine drifted; this is the last"
         yield from calibration_lines(last)
 

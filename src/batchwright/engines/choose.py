@@ -34,6 +34,7 @@ class Loading:
     is_real          on a real clock; if not, on a virtual one
     most_kv_tokens   that many tokens of KV at most, if `num_kv_blocks` is None, but one whole sequence
     vocab_size       of the mock engine's token ids
+    copies           so many times that KV, for what is computed beside a run
     """
 
     ir: Path | None = None
@@ -51,9 +52,13 @@ class Loading:
     is_real: bool = True
     most_kv_tokens: int | None = None
     vocab_size: int = MOCK_VOCAB
+    copies: int = 1
 
     def blocks_of(self, block_size: int) -> int:
         """KV blocks of so many tokens."""
+        return self.copies * self._blocks_of_one(block_size)
+
+    def _blocks_of_one(self, block_size: int) -> int:
         if self.num_kv_blocks is not None:
             return self.num_kv_blocks
         longest = -(-self.max_model_len // block_size)
@@ -113,6 +118,8 @@ def _llamacpp(loading: Loading) -> Loaded:
 
     assert loading.gguf is not None, "llama.cpp needs a GGUF"
     _refuse(loading.kv_cache_dtype, "kv_cache_dtype", "llama.cpp's KV cache is f16")
+    if loading.copies > 1:
+        raise InputError("--calibration meanwhile needs KV blocks, but llama.cpp has slots; take openvino")
     _refuse(loading.num_kv_blocks, "num_kv_blocks", "llama.cpp has slots of max_model_len tokens")
     gguf, weights, threads, library = loading.gguf, loading.weights, loading.threads, loading.library
     if weights is not None:

@@ -11,6 +11,7 @@ from batchwright.engines.engine import Engine
 from batchwright.engines.live import Live, unknown
 from batchwright.engines.sequence import Sequence
 from batchwright.limits import Limits
+from batchwright.measured.between import Between
 from batchwright.measured.recorder import Recorder
 from batchwright.measured.samples import Samples
 from batchwright.request import Request
@@ -34,14 +35,16 @@ class Bench:
         limits: Limits | None = None,
         cost: CostModel = unknown,
         ended: Ended | None = None,
+        between: Between | None = None,
     ) -> tuple[Live, Samples]:
         """Serve `requests` and their followers to the end.  Outputs have the lengths of the requests.
 
         The prompts of `requests` are made before the clock starts.  `cost`: what policies are told.
+        `between`: what happens between two steps, on no clock; None: pulses.
         Raises what the policy or the engine raises.
         """
         ready = {r: self._sequence(r) for r in requests}
-        recorder = Recorder(self.engine)
+        recorder = Recorder(self.engine, between)
         live = Live(
             policy, recorder, limits or self.limits, cost, lambda r: ready.pop(r, None) or self._sequence(r)
         )

@@ -8,7 +8,6 @@ so the median ratio of their times is the drift.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
@@ -21,10 +20,13 @@ from batchwright.cost import CostModel, Linear
 from batchwright.engines.live import Synchronous
 from batchwright.limits import Limits
 from batchwright.measured.bench import Bench
+from batchwright.measured.between import Between
 from batchwright.measured.fit import fit
+from batchwright.measured.pace import Pace
 from batchwright.measured.samples import Samples, together
 from batchwright.measured.shapes import SHORT, Shape, decode, mixed, shapes
 from batchwright.measured.step_time import StepTime
+from batchwright.measured.tape import Replay, Tape, Taping
 from batchwright.policies import AUTO, Static, Vllm
 from batchwright.request import Request
 from batchwright.simulator import Simulator
@@ -32,7 +34,7 @@ from batchwright.step import Step
 from batchwright.workload import Workload
 
 PASSES: Final = 2  # over all shapes, so that a slow second of the machine is not taken for a slow shape
-SLOW: Final = 2.0  # seconds of a step; larger ones are not calibrated but extrapolated
+SLOW: Final = 4.0  # seconds of a step, as smaller ones say; it is not calibrated but extrapolated
 IDLE: Final = 0.2  # CPUs; an engine that uses fewer computes elsewhere, or not at all
 BURST: Final = 4  # times max_num_seqs: requests of the burst,
 LONGEST_BURST: Final = 15.0  # and seconds that it may take
@@ -72,19 +74,43 @@ class Calibration:
 
 
 def calibrate(
-    bench: Bench, load: Workload, policies: Iterable[Policy | Begins], report: Report
+    bench: Bench,
+    load: Workload,
+    policies: Iterable[Policy | Begins],
+    report: Report,
+    tape: Tape | None = None,
 ) -> Calibration:
-    """Calibrate on the shapes and a burst of `load`.  Raises what the engine raises."""
-    parts = _measured_shapes(bench, most_tokens(bench.limits, load, policies), report)
+    """Calibrate on the shapes and a burst of `load`, and keep the steps on `tape`, if there is one.
+
+    Raises what the engine raises.
+    """
+    first = bench.limits.blocks
+    taping = (None, None) if tape is None else (Taping(tape.small, first), Taping(tape.burst, first))
+    parts = _measured_shapes(bench, most_tokens(bench.limits, load, policies), report, taping[0])
     small = together(parts)
-    of_shapes = fit(small)
     report("calibration: a burst", 0.0)
-    burst = bench.serve(Vllm(), _burst(bench.limits, load, of_shapes))[1]
-    both = together([small, burst])
+    requests = _burst(bench.limits, load, fit(small))
+    burst = bench.serve(Vllm(), requests, between=taping[1])[1]
+    if tape is not None:
+        tape.measured = (small, burst)
+        tape.num_shapes = len(parts)
+    return _fitted(bench, small, burst, len(parts))
+
+
+def calibrate_again(bench: Bench, tape: Tape, replay: Replay, model: StepTime) -> Calibration:
+    """With what `replay` has measured beside a run too, at the pace of the calibration that made `model`."""
+    pace = Pace.of(replay.found, model)
+    if pace is not None:
+        tape.add(replay.found, replay.are_burst, pace)
+    return _fitted(bench, *tape.measured, tape.num_shapes)
+
+
+def _fitted(bench: Bench, small: Samples, burst: Samples, num_shapes: int) -> Calibration:
+    of_shapes, both = fit(small), together([small, burst])
     found = fit(both)
     return Calibration(
         step_time=found,
-        num_shapes=len(parts),
+        num_shapes=num_shapes,
         num_steps=len(both),
         fit_error=float(np.mean(np.abs(small.errors(found)))),
         burst_error=float(np.mean(np.abs(burst.errors(of_shapes)))),
@@ -132,21 +158,21 @@ class _Watch:
         return ROUGH.stretch(step, steps)
 
 
-def _measured_shapes(bench: Bench, most: int, report: Report) -> list[Samples]:
+def _measured_shapes(bench: Bench, most: int, report: Report, between: Between | None) -> list[Samples]:
     """Steps of all shapes, but for those whose steps would be too slow."""
     found: list[Samples] = []
-    chosen, slow = list(shapes(bench.limits, most)) * PASSES, math.inf
+    chosen, per_token = list(shapes(bench.limits, most)) * PASSES, 0.0
     for i, shape in enumerate(chosen):
         report(f"calibration: {shape.name}", i / len(chosen))
-        if shape.tokens < slow:
-            found.append(_served(bench, shape))
-            is_slow = 2 * max(found[-1].seconds) > SLOW
-            slow = min(slow, 2 * shape.tokens) if is_slow else slow
+        if shape.tokens * per_token < SLOW:
+            found.append(_served(bench, shape, between if i < len(chosen) // PASSES else None))
+            each = max(found[-1].seconds) / shape.tokens
+            per_token = min(each, per_token or each)
     return found
 
 
-def _served(bench: Bench, shape: Shape) -> Samples:
-    return bench.serve(shape.policy, shape.requests(), shape.limits)[1]
+def _served(bench: Bench, shape: Shape, between: Between | None = None) -> Samples:
+    return bench.serve(shape.policy, shape.requests(), shape.limits, between=between)[1]
 
 
 def _burst(limits: Limits, load: Workload, cost: CostModel) -> list[Request]:

@@ -20,26 +20,23 @@ TOKENS: Final = 1
 
 
 class Pulse:
-    """Decodes of one token on `engine`, if it has a scratch block.  `seconds`: of each of them."""
+    """Decodes of one token on `engine`, if it has a scratch block: `Between` steps."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.seconds: list[float] = []
+        self.pulses: list[float] = []
         self._scratch = engine.capacity.num_kv_blocks
         self._last = engine.now()
 
-    def take(self, before: int, tokens: int) -> float:
-        """Seconds on the engine's clock that are not the run's: those of a pulse, if it is time for one.
-
-        `before`, `tokens`: of the last step, less than 0 if there was none, and of the coming one.
-        """
+    def take(self, now: float, before: int, work: Work) -> float:
+        """Seconds of a pulse, if it is time for one."""
         begin = self.engine.now()
-        if self._scratch is None or begin - self._last < EVERY or not _changes(before, tokens):
+        if self._scratch is None or begin - self._last < EVERY or not _changes(before, len(work.tokens)):
             return 0.0
-        self.engine.run(_decode(self._scratch))
+        self.engine.run(decodes(self._scratch, TOKENS))
         self._last = self.engine.now()
-        self.seconds.append(self._last - begin)
-        return self.seconds[-1]
+        self.pulses.append(self._last - begin)
+        return self.pulses[-1]
 
 
 def _changes(before: int, tokens: int) -> bool:
@@ -47,12 +44,13 @@ def _changes(before: int, tokens: int) -> bool:
     return before >= 0 and len({before, tokens, TOKENS}) == 3
 
 
-def _decode(scratch: int) -> Work:
-    """One row, with nothing before it."""
-    request = Request(0, 0.0, 1, 1)
-    request.state = DECODING
-    sequence = Sequence(request, [0])
-    sequence.table = [scratch]
+def decodes(scratch: int, rows: int) -> Work:
+    """So many rows of one token, with nothing before it, that belong to nobody."""
     work = Work(scratch)
-    work.add(sequence, past=0, tokens=[0], padding=0, is_sampled=True)
+    for i in range(rows):
+        request = Request(i, 0.0, 1, 1)
+        request.state = DECODING
+        sequence = Sequence(request, [0])
+        sequence.table = [scratch]
+        work.add(sequence, past=0, tokens=[0], padding=0, is_sampled=True)
     return work

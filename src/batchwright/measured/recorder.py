@@ -7,6 +7,7 @@ from math import inf, nextafter
 
 from batchwright.engines.engine import Engine
 from batchwright.engines.work import Work
+from batchwright.measured.between import Between
 from batchwright.measured.pulse import Pulse
 from batchwright.measured.samples import Samples
 from batchwright.measured.step_time import tokens_of
@@ -17,15 +18,15 @@ class Recorder:
     """`engine`, with a clock that starts at 0 now.
 
     A step takes from the end of the one before, or of a sleep: so with the decision before it.
-    The clock stands still during a pulse.
+    The clock stands still for what is `between` two steps: pulses, unless it is given.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, between: Between | None = None) -> None:
         self.engine = engine
         self.capacity = engine.capacity
         self.samples = Samples()
-        self._pulse = Pulse(engine)
-        self.samples.pulses = self._pulse.seconds
+        self._between = between or Pulse(engine)
+        self.samples.pulses = self._between.pulses
         self._start = engine.now()
         self._since = 0.0
         self._tokens = -1  # of the step before
@@ -41,9 +42,9 @@ class Recorder:
         return self._timed(work) if work.rows else self.engine.run(work)
 
     def _timed(self, work: Work) -> list[int]:
+        self._start += self._between.take(self.now(), self._tokens, work)
         step = Step()
         work.measure(step)
-        self._start += self._pulse.take(self._tokens, tokens_of(step))
         begun = time.process_time()
         tokens = self.engine.run(work)
         found, now = self.samples, self.now()
@@ -52,5 +53,6 @@ class Recorder:
         found.switches.append(tokens_of(step) != self._tokens)
         self._tokens = tokens_of(step)
         found.seconds.append(now - self._since)
+        found.ends.append(now)
         self._since = now
         return tokens

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from batchwright.engines.engine import Capacity
 from batchwright.engines.work import Work
+from batchwright.measured.pace import Pace
 from batchwright.measured.step_time import StepTime, tokens_of
 from batchwright.step import Step
 
 
 class Rehearsal:
-    """Takes `cost` on a virtual clock; every token is 0."""
+    """Takes `cost`, times the `pace` at that instant, on a virtual clock; every token is 0."""
 
-    def __init__(self, cost: StepTime, capacity: Capacity) -> None:
+    def __init__(self, cost: StepTime, capacity: Capacity, pace: Pace | None = None) -> None:
         self.capacity = capacity
+        self._pace = pace
         self._cost = cost
         self._now = 0.0
         self._step = Step()
@@ -32,7 +34,8 @@ class Rehearsal:
         if work.rows:
             work.measure(self._step)
             tokens = tokens_of(self._step)
-            self._now += self._cost.seconds(self._step)
-            self._now += self._cost.switch_seconds(self._step) if tokens != self._tokens else 0.0
+            seconds = self._cost.seconds(self._step)
+            seconds += self._cost.switch_seconds(self._step) if tokens != self._tokens else 0.0
+            self._now += seconds if self._pace is None else seconds * self._pace.at(self._now + seconds / 2)
             self._tokens = tokens
         return [0] * len(work.sampled)

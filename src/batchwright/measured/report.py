@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from math import isnan
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from batchwright.figures import (
     NOT_APPLICABLE,
     Unit,
@@ -24,6 +26,7 @@ from batchwright.plain_table import plain_table
 if TYPE_CHECKING:
     from rich.table import Table
 
+TOLD_BEFORE: Final = ("duration_s", "e2e_s.mean", "e2e_s.p99", "ttft_s.mean")  # where space is short
 UNITS: Final[dict[str, Unit]] = {  # seconds for all others
     "output_throughput": plain_unit,
     "attainment": share_unit,
@@ -70,10 +73,14 @@ def remarks(found: SideBySide) -> Iterator[str]:
     for name, cells in found.cells.items():
         yield f"{name}: {_drift(cells)}{_cpus(found, cells)}; step times {_step_error(cells)}"
     for name, cells in found.cells.items():
+        if paces := [cell.pace.range() for cell in cells if cell.pace is not None]:
+            yield f"{name}: {_meanwhile(found, name, paces)}"
+    for name, cells in found.cells.items():
         if any(cell.has_drifted for cell in cells):
             yield (
                 f"{name}: NOT COMPARABLE: in every attempt the machine drifted by more than "
-                f"{MOST_DRIFT:.0%}, or the engine's share of its CPUs did; run again when nothing else runs"
+                f"{MOST_DRIFT:.0%}, or the engine's share of its CPUs did; run again when nothing else "
+                "runs, or give --calibration meanwhile"
             )
 
 
@@ -82,6 +89,20 @@ def _drift(cells: list[Cell]) -> str:
     repeats = sum(cell.attempts - 1 for cell in cells)
     again = f" after {count(repeats)} repeated run{'s' if repeats > 1 else ''}" if repeats else ""
     return f"the machine drifted by {drifts}{_slowdown(cells)}{again}"
+
+
+def _meanwhile(found: SideBySide, name: str, paces: list[tuple[float, float]]) -> str:
+    """How uneven the machine was during the runs, and what was predicted without knowing that."""
+    told = ", ".join(f"{low:.2f} to {high:.2f}" for low, high in paces)
+    metrics = [metric for metric in found.metrics if metric in TOLD_BEFORE]
+    errors = ", ".join(
+        f"{found.metrics[metric]} {signed_share(float(np.median(found.errors_before(name, metric))))}"
+        for metric in metrics
+    )
+    return (
+        f"calibrated meanwhile, when the same steps took {told} times as long as before (5th to 95th "
+        f"percentile of the run's seconds); predicted before the run, the errors were {errors}"
+    )
 
 
 def _slowdown(cells: list[Cell]) -> str:

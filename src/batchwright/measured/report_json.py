@@ -30,6 +30,11 @@ def _policy(found: SideBySide, name: str) -> dict[str, Any]:
             key_of(metric): [number(error) for error in found.errors(name, metric)]
             for metric in found.metrics
         },
+        "errors_before": {
+            key_of(metric): [number(error) for error in found.errors_before(name, metric)]
+            for metric in found.metrics
+        },
+        "pace": [None if cell.pace is None else list(cell.pace.range()) for cell in cells],
         "drift": [cell.drift for cell in cells],
         "slowdown": [number(cell.slowdown) for cell in cells],
         "contention": [cell.contention for cell in cells],

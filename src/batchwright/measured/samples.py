@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,12 +13,16 @@ from batchwright.measured.step_time import StepTime
 from batchwright.metrics import Numbers
 from batchwright.step import Step
 
+if TYPE_CHECKING:
+    from batchwright.measured.pace import Pace
+
 
 @dataclass
 class Samples:
     """`seconds` of each of `steps`.
 
     switches      did the step before have another number of tokens?
+    ends          the instant at which each was over, on the clock of its run
     cpu_seconds   of this process inside the engine, of all its threads
     pulses        seconds of each pulse between the steps
     """
@@ -25,6 +30,7 @@ class Samples:
     steps: list[Step] = field(default_factory=list)
     switches: list[bool] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
     cpu_seconds: float = 0.0
     pulses: list[float] = field(default_factory=list)
 
@@ -43,14 +49,16 @@ class Samples:
 
     def errors(self, cost: StepTime) -> Numbers:
         """Of each step, relative: its time under `cost` against the measured one."""
-        errors: Numbers = self._fitted(cost) / np.array(self.seconds) - 1
+        errors: Numbers = self.fitted(cost) / np.array(self.seconds) - 1
         return errors
 
-    def total_error(self, cost: StepTime) -> float:
-        """The same of the sum of all steps."""
-        return float(self._fitted(cost).sum() / sum(self.seconds) - 1)
+    def total_error(self, cost: StepTime, pace: Pace | None = None) -> float:
+        """The same of the sum of all steps, each at the pace at its end."""
+        paces = 1.0 if pace is None else np.array([pace.at(end) for end in self.ends])
+        return float((self.fitted(cost) * paces).sum() / sum(self.seconds) - 1)
 
-    def _fitted(self, cost: StepTime) -> Numbers:
+    def fitted(self, cost: StepTime) -> Numbers:
+        """Seconds of each step by `cost`."""
         steady = np.array([cost.seconds(step) for step in self.steps])
         more: Numbers = np.array(self.switches, float) * [cost.switch_seconds(step) for step in self.steps]
         return steady + more
@@ -63,6 +71,7 @@ def together(parts: Iterable[Samples]) -> Samples:
         whole.steps += part.steps
         whole.switches += part.switches
         whole.seconds += part.seconds
+        whole.ends += part.ends
         whole.cpu_seconds += part.cpu_seconds
         whole.pulses += part.pulses
     return whole

@@ -20,6 +20,8 @@ from batchwright.request import Request
 DECODES: Final = 7  # tokens of a request that decodes
 SHORT: Final = 16  # tokens of context
 LONG: Final = 192
+FEW: Final = 4  # rows that decode over the longer context
+ROWS: Final = 8  # that decode beside a prompt
 EVEN: Final = 64  # tokens; multiples of it are faster than their neighbours
 JUMPS: Final = (3, 5, 9, 17)  # rows that may take as long as the next power of two
 
@@ -48,7 +50,7 @@ def shapes(limits: Limits, most_tokens: int) -> Iterator[Shape]:
     alone = replace(limits, enable_prefix_caching=False)
     for rows in knots(min(limits.max_num_seqs, most_tokens)):
         yield from _fitting(decode(alone, rows, SHORT))
-    for rows in (1, limits.max_num_seqs):
+    for rows in (1, min(limits.max_num_seqs, FEW)):
         yield from _fitting(decode(alone, rows, LONG))
     for tokens in _prompts(most_tokens):
         yield from _fitting(prompt(alone, tokens))
@@ -75,7 +77,7 @@ def prompt(limits: Limits, tokens: int) -> Shape:
 
 def mixed(limits: Limits, chunk: int) -> Shape:
     """A prompt in chunks, beside half of `max_num_seqs` that decode."""
-    rows = max(min(limits.max_num_seqs // 2, 8), 1)
+    rows = max(min(limits.max_num_seqs // 2, ROWS), 1)
     long = min(4 * chunk, limits.longest - 2)
     lengths = ((SHORT, DECODES),) * rows + ((long, 2),)
     return Shape(f"mixed {rows} + {chunk}", lengths, _budget(limits, rows + chunk))

@@ -9,9 +9,9 @@ run repeated.  All requests count: nothing is left out as warm-up.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import nan
 from typing import Final
@@ -22,9 +22,13 @@ from batchwright.comparison import Runs
 from batchwright.comparison import run as simulate
 from batchwright.contract import Begins, Policy
 from batchwright.measured.bench import Bench, Ended
-from batchwright.measured.calibration import Calibration, Report, calibrate, drift
+from batchwright.measured.between import Between
+from batchwright.measured.calibration import Calibration, Report, calibrate, calibrate_again, drift
+from batchwright.measured.pace import Pace
 from batchwright.measured.rehearsal import Rehearsal
 from batchwright.measured.samples import Samples
+from batchwright.measured.step_time import StepTime
+from batchwright.measured.tape import Replay, Tape
 from batchwright.policies import AUTO, Static
 from batchwright.replications import Estimates, loads, method_of
 from batchwright.run import Run
@@ -56,6 +60,8 @@ class Cell:
     cpus        that it had
     attempts    runs until the drift was small enough, or all that are made
     step_error  relative, of the run's own steps: their time by the model against the measured one
+    before      what was predicted before the run, if it was calibrated meanwhile, and predicted again
+    pace        of the machine meanwhile, which that knows
     """
 
     predicted: Run
@@ -66,10 +72,14 @@ class Cell:
     cpus: float
     attempts: int
     step_error: float
+    before: Run | None = None
+    pace: Pace | None = None
 
     @property
     def has_drifted(self) -> bool:
         """Was the machine not what it was when it was calibrated?"""
+        if self.before is not None:
+            return False
         return any(abs(change) > MOST_DRIFT for change in (self.drift, self.slowdown, self.contention))
 
 
@@ -83,6 +93,11 @@ class SideBySide:
     calibrations: list[Calibration]
 
     @property
+    def is_meanwhile(self) -> bool:
+        """Was it calibrated during the runs too?"""
+        return any(cell.before is not None for cells in self.cells.values() for cell in cells)
+
+    @property
     def metrics(self) -> dict[str, str]:
         """What is compared, and its title."""
         return METRICS if self.predicted.slo is None else METRICS | OF_SLO
@@ -93,10 +108,16 @@ class SideBySide:
 
     def errors(self, policy: str, metric: str) -> list[float]:
         """That of each load."""
-        pairs = zip(
-            self.predicted.estimates.values[policy], self.measured.estimates.values[policy], strict=True
-        )
-        return [_relative(predicted[metric], measured[metric]) for predicted, measured in pairs]
+        return self._errors(policy, metric, self.predicted.estimates.values[policy])
+
+    def errors_before(self, policy: str, metric: str) -> list[float]:
+        """That of what was predicted before the run, if it was calibrated meanwhile; else none."""
+        before = [cell.before for cell in self.cells[policy] if cell.before is not None]
+        return self._errors(policy, metric, [run.estimates(self.predicted.slo) for run in before])
+
+    def _errors(self, policy: str, metric: str, predicted: Sequence[Mapping[str, float]]) -> list[float]:
+        measured = self.measured.estimates.values[policy]
+        return [_relative(a[metric], b[metric]) for a, b in zip(predicted, measured, strict=False)]
 
 
 def _relative(predicted: float, measured: float) -> float:
@@ -109,7 +130,8 @@ def _relative(predicted: float, measured: float) -> float:
 class Study:
     """Policies on an engine.  `guard`: a context in which the policy of that name runs.
 
-    `attempts`: runs of a policy on a load, at most, while the machine drifts.
+    `attempts`: runs of a policy on a load, at most, while the machine drifts.  `meanwhile`: calibrate
+    during each run too, and predict it from that; the engine has as many KV blocks again for it.
     """
 
     def __init__(
@@ -119,8 +141,10 @@ class Study:
         slo: Slo | None,
         guard: Guard,
         attempts: int = 3,
+        meanwhile: bool = False,
     ) -> None:
         self.bench = bench
+        self._tape = Tape() if meanwhile else None
         self.policies = dict(policies)
         self.slo = slo
         self.guard = guard
@@ -163,7 +187,8 @@ class Study:
         return Runs(done[0][0], self.bench.limits, first, estimates)
 
     def _calibrate(self, load: Workload) -> None:
-        self.calibrations.append(calibrate(self.bench, load, self.policies.values(), self._report))
+        policies = self.policies.values()
+        self.calibrations.append(calibrate(self.bench, load, policies, self._report, self._tape))
 
     def _cell(self, name: str, load: Workload) -> Cell:
         cell = self._attempt(name, load, 1)
@@ -175,39 +200,62 @@ class Study:
         return cell
 
     def _attempt(self, name: str, load: Workload, attempt: int) -> Cell:
-        calibration = self.calibrations[-1]
-        predicted = self._predict(name, load)
-        measured, samples = self._served(name, load, self.bench, self._told(name, predicted))
-        return Cell(
-            predicted=predicted,
-            measured=measured,
-            drift=drift(self.bench, calibration),
-            slowdown=samples.pulse / calibration.pulse - 1,
-            attempts=attempt,
-            contention=calibration.cpus / samples.cpus - 1 if calibration.is_here else 0.0,
-            cpus=samples.cpus,
-            step_error=samples.total_error(calibration.step_time),
+        first = self.calibrations[-1]
+        before = self._predict(name, load, first.step_time)
+        replay = None if self._tape is None else Replay(self.bench.engine, self._tape)
+        measured, samples = self._served(
+            name, load, self.bench, first.step_time, self._told(name, before), replay
         )
+        cell = Cell(
+            predicted=before,
+            measured=measured,
+            drift=drift(self.bench, first),
+            slowdown=samples.pulse / first.pulse - 1,
+            attempts=attempt,
+            contention=first.cpus / samples.cpus - 1 if first.is_here else 0.0,
+            cpus=samples.cpus,
+            step_error=samples.total_error(first.step_time),
+        )
+        return cell if replay is None else self._predicted_again(cell, replay, samples)
 
-    def _predict(self, name: str, load: Workload) -> Run:
-        """The run on fitted step times."""
-        cost, note = self.calibrations[-1].step_time, ""
+    def _predicted_again(self, cell: Cell, replay: Replay, samples: Samples) -> Cell:
+        """`cell`, with a prediction from what the machine was during the run."""
+        assert self._tape is not None
+        before = cell.predicted
+        last = calibrate_again(self.bench, self._tape, replay, self.calibrations[-1].step_time)
+        self.calibrations.append(last)
+        pace = Pace.of(replay.found, last.step_time)
+        predicted = self._predict(before.name, before.load, last.step_time, pace)
+        predicted.note = before.note
+        error = samples.total_error(last.step_time, pace)
+        return replace(cell, predicted=predicted, before=before, pace=pace, step_error=error)
+
+    def _predict(self, name: str, load: Workload, cost: StepTime, pace: Pace | None = None) -> Run:
+        """The run on fitted step times, at that pace."""
+        note = ""
         policy = self.policies[name]
         if isinstance(policy, Static) and policy.batch_size == AUTO:
             found = simulate(name, policy, load, cost, self.bench.limits)
             policy, note = found.policy or policy, found.note
             self.policies[name] = policy  # which stays
-        engine = Rehearsal(cost, self.bench.engine.capacity)
-        predicted = self._served(name, load, Bench(engine, self.bench.limits, lambda r: [0] * r.prompt))[0]
+        engine = Rehearsal(cost, self.bench.engine.capacity, pace)
+        bench = Bench(engine, self.bench.limits, lambda r: [0] * r.prompt)
+        predicted = self._served(name, load, bench, cost)[0]
         predicted.note = note
         return predicted
 
     def _served(
-        self, name: str, load: Workload, bench: Bench, ended: Ended | None = None
+        self,
+        name: str,
+        load: Workload,
+        bench: Bench,
+        cost: StepTime,
+        ended: Ended | None = None,
+        between: Between | None = None,
     ) -> tuple[Run, Samples]:
-        policy, limits, cost = self.policies[name], bench.limits, self.calibrations[-1].step_time
+        policy, limits = self.policies[name], bench.limits
         requests = load.requests(limits.block_size, prefix=limits.enable_prefix_caching)
-        live, samples = bench.serve(policy, requests, cost=cost, ended=ended)
+        live, samples = bench.serve(policy, requests, cost=cost, ended=ended, between=between)
         run = Run(name, load, live)
         run.policy = policy
         return run, samples
