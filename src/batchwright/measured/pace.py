@@ -43,6 +43,11 @@ class Pace:
         """The pace; beyond the ends that at the ends."""
         return float(np.interp(instant, self._instants, self._values))
 
+    def over(self, instants: list[float]) -> Numbers:
+        """That of each instant."""
+        found: Numbers = np.interp(instants, self._instants, self._values)
+        return found
+
     def range(self) -> tuple[float, float]:
         """The 5th and the 95th percentile over the run's seconds."""
         low, high = np.percentile(self._values, (5, 95)).tolist()

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import nan
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from batchwright.measured.step_time import StepTime
 from batchwright.metrics import Numbers
 from batchwright.step import Step
-
-if TYPE_CHECKING:
-    from batchwright.measured.pace import Pace
 
 
 @dataclass
@@ -52,9 +48,8 @@ class Samples:
         errors: Numbers = self.fitted(cost) / np.array(self.seconds) - 1
         return errors
 
-    def total_error(self, cost: StepTime, pace: Pace | None = None) -> float:
-        """The same of the sum of all steps, each at the pace at its end."""
-        paces = 1.0 if pace is None else np.array([pace.at(end) for end in self.ends])
+    def total_error(self, cost: StepTime, paces: Numbers | float = 1.0) -> float:
+        """The same of the sum of all steps; each takes its pace times as long."""
         return float((self.fitted(cost) * paces).sum() / sum(self.seconds) - 1)
 
     def fitted(self, cost: StepTime) -> Numbers:

@@ -227,7 +227,8 @@ class Study:
         pace = Pace.of(replay.found, last.step_time)
         predicted = self._predict(before.name, before.load, last.step_time, pace)
         predicted.note = before.note
-        error = samples.total_error(last.step_time, pace)
+        paces = 1.0 if pace is None else pace.over(samples.ends)
+        error = samples.total_error(last.step_time, paces)
         return replace(cell, predicted=predicted, before=before, pace=pace, step_error=error)
 
     def _predict(self, name: str, load: Workload, cost: StepTime, pace: Pace | None = None) -> Run:

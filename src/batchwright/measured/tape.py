@@ -8,6 +8,7 @@ as long as the run has computed since the last time.  Both see the same machine 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -45,6 +46,7 @@ class Tape:
             samples.steps.append(found.steps[i])
             samples.switches.append(found.switches[i])
             samples.seconds.append(found.seconds[i] / pace.at(found.ends[i]))
+        self.measured[0].cpu_seconds += found.cpu_seconds
 
 
 class Taping:
@@ -96,9 +98,10 @@ class Replay:
         work, is_burst = self._steps[self._next % len(self._steps)]
         step, found = Step(), self.found
         work.measure(step)
-        begin = self._engine.now()
+        begin, begin_cpu = self._engine.now(), time.process_time()
         self._engine.run(work)
         found.seconds.append(self._engine.now() - begin)
+        found.cpu_seconds += time.process_time() - begin_cpu
         found.steps.append(step)
         found.switches.append(len(work.tokens) != self._tokens)
         found.ends.append(now)
