@@ -85,6 +85,28 @@ def test_pauses_of_the_machine_lengthen_all_steps_alike() -> None:
     check()
 
 
+def test_short_steps_that_vary_most_are_fitted_to_their_mean() -> None:
+    """Beside long ones whose times are even: the whole time of each kind is right."""
+
+    @for_every_seed(8)
+    def check(seed: int) -> None:
+        random = Random(seed)
+        cost = linear_of(random)
+        measured = samples_of(random, cost, 1500)
+        middle = float(np.median(measured.seconds))
+        spread = [0.3 if seconds < middle else 0.03 for seconds in measured.seconds]
+        measured.seconds = [
+            seconds * random.lognormvariate(-wide * wide / 2, wide)
+            for seconds, wide in zip(measured.seconds, spread, strict=True)
+        ]
+        fitted, taken = measured.fitted(fit(measured)), np.array(measured.seconds)
+        for is_short in (True, False):
+            chosen = (np.array(spread) > 0.1) == is_short
+            assert fitted[chosen].sum() / taken[chosen].sum() == pytest.approx(1.0, abs=0.03)
+
+    check()
+
+
 def test_kernels_that_change_with_the_rows_are_followed() -> None:
     """Seconds that jump between the powers of two are met at them, and never fall between."""
     levels = {1: 7e-3, 2: 8e-3, 4: 10.6e-3, 8: 14.8e-3, 16: 24.2e-3}

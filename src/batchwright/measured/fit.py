@@ -1,6 +1,8 @@
 """Fit the time of a step to measured ones.
 
 Least squares of the relative errors, without negative coefficients (Lawson and Hanson 1974, chapter 23).
+Errors are relative to the fitted times: relative to measured ones, short steps, whose times vary most,
+would be fitted too short.
 Steps that took far longer or shorter than the others like them lose weight (Huber 1964), so that a pause
 of the machine is not taken for a property of a shape.  Pauses do lengthen runs, though: so at last all
 coefficients are scaled alike, until a step takes its measured time on average.
@@ -23,8 +25,10 @@ from batchwright.metrics import Numbers
 FEWEST: Final = 12  # steps of a fit
 ROUNDS: Final = 12  # of new weights
 HUBER: Final = 1.5  # in standard deviations; errors beyond it count linearly
+WIDE: Final = 3.0  # the same where the mean is asked for, of times that are skewed
 NORMAL: Final = 1.4826  # standard deviation over median deviation, of a normal law
 LONGEST: Final = 2.0  # times its fitted time; how much longer a pause is is chance
+LEAST: Final = 1e-3  # of the measured time: the least fitted one that errors are relative to
 SMALLEST: Final = 1e-4  # relative: errors below it are rounding
 Solve = Callable[[Numbers, Numbers], Numbers]
 
@@ -40,7 +44,7 @@ def fit(samples: Samples) -> StepTime:
     columns = np.column_stack(
         [np.ones(len(steps)), *ramps(tokens, shared_knots), *ramps(sampled, head_knots), *_linear(samples)]
     )
-    found = robust(columns, taken)
+    found = typical(columns, taken)
     found *= _level(columns @ found, taken)
     base, rest = found[0], found[1:]
     shared, head = len(shared_knots) - 1, len(head_knots) - 1
@@ -102,10 +106,28 @@ def robust(columns: Numbers, taken: Numbers, solve: Solve | None = None) -> Numb
     for _ in range(ROUNDS):
         weights = np.sqrt(trust)
         found = solve(relative * weights[:, None], weights)
-        errors = np.abs(relative @ found - 1.0)
-        width = max(HUBER * NORMAL * float(np.median(errors)), SMALLEST)
-        trust = np.minimum(1.0, width / np.maximum(errors, width))
+        trust = _trust(relative @ found - 1.0, HUBER)
     return found
+
+
+def typical(columns: Numbers, taken: Numbers) -> Numbers:
+    """Coefficients of the mean: the same, but errors are relative to the fitted times."""
+    base, trust = taken, np.ones(len(taken))
+    found = np.zeros(columns.shape[1])
+    for _ in range(ROUNDS):
+        weights = np.sqrt(trust) / base
+        found = nonnegative(columns * weights[:, None], taken * weights)
+        base = np.maximum(columns @ found, LEAST * taken)
+        trust = _trust(taken / base - 1.0, WIDE)
+    return found
+
+
+def _trust(errors: Numbers, huber: float) -> Numbers:
+    """Weights of squares under which errors beyond so many standard deviations count linearly."""
+    sizes = np.abs(errors)
+    width = max(huber * NORMAL * float(np.median(sizes)), SMALLEST)
+    trust: Numbers = np.minimum(1.0, width / np.maximum(sizes, width))
+    return trust
 
 
 def _level(fitted: Numbers, taken: Numbers) -> float:
