@@ -236,6 +236,26 @@ def test_sampled_outputs_too(exact: OpenVino) -> None:
     assert all(token % 2 for token in sequences[-1].tokens)
 
 
+def test_exact_logits_are_bit_for_bit_those_of_one_token_at_a_time(
+    exact: OpenVino, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the prompt is cut, and whoever else is in its steps; argmax alone would hide a difference."""
+    random, prompt, seen = Random(6), list(range(100, 230)), []
+    logits = exact._exact_logits
+    monkeypatch.setattr(exact, "_exact_logits", lambda work: seen.append(logits(work)) or seen[-1])
+    for pieces in ([1] * 130, [130], [33, 64, 32, 1], [2] * 65, [97, 33]):
+        hand, s = Hand(exact, random), sequence(prompt)
+        others = [sequence([7 + i] * 3) for i in range(0 if len(pieces) == 130 else len(pieces))]
+        for count in pieces:
+            hand.add(s, count)
+            for other in others[: len(pieces) % 20]:
+                hand.add(other, hand.left(other))
+            hand.run()
+        last = seen[-1][0]
+        assert last.tobytes() == seen[129][0].tobytes(), pieces
+    assert len(seen) == 130 + 1 + 4 + 65 + 2
+
+
 def test_a_block_may_be_read_in_the_step_that_writes_it(exact: OpenVino) -> None:
     prompt = prompts(Random(5), exact.vocab_size, 1)[0][:1] * 3 + list(range(100, 197))
     expected = alone(exact, prompt)

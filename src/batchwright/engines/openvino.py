@@ -27,8 +27,10 @@ from batchwright.engines.work import Work
 from batchwright.errors import EngineError, InputError, LimitError
 
 KV_CACHE_PRECISIONS: Final = ("u8", "f16")
+EXACT_TOKENS: Final = 32  # of a forward: kernels for more, and for one row alone, add up in another order
 
 Column = NDArray[np.int32] | NDArray[np.int64]
+Row = tuple[list[int], int, int]  # block table, past and number of tokens
 
 
 class OpenVino:
@@ -107,9 +109,7 @@ class OpenVino:
         """One forward of all rows, without Python's global lock.  Raises EngineError if it fails."""
         if not work.rows:
             return []
-        self._feed(work)
-        self._request.infer(share_outputs=True)
-        logits = self._request.get_output_tensor(0).data.reshape(-1, self.vocab_size)
+        logits = self._exact_logits(work) if self._exact else self._logits(work)
         tokens: list[int] = logits.argmax(axis=1).tolist()  # ten times faster than OpenVINO's own
         if len(tokens) != len(work.sampled):
             raise EngineError(
@@ -126,39 +126,69 @@ class OpenVino:
     def sleep(self, until: float) -> None:
         time.sleep(max(0.0, until - self.now()))
 
-    def _feed(self, work: Work) -> None:
-        """The columns of `work`, and what follows from them, as the inputs of the network."""
+    def _logits(self, work: Work) -> NDArray[np.float32]:
+        """Of each sampled row; valid until the next forward."""
+        tables = [s.table for s in work.rows]
+        rows = zip(tables, work.past, work.counts, strict=True)
+        return self._forward(rows, work.tokens, work.samples, work.scratch)
+
+    def _exact_logits(self, work: Work) -> NDArray[np.float32]:
+        """The same, in forwards that all add up in the same order.
+
+        Attention adds up a chunk in another order than a decode: each token is a decode here.  Rows
+        of nobody are added, so that no forward has one row alone, nor one row of logits.
+        """
+        rows = [
+            (s.table, past + i, 1)
+            for s, past, count in zip(work.rows, work.past, work.counts, strict=True)
+            for i in range(count)
+        ]
+        order = sorted(range(len(rows)), key=lambda index: rows[index][1])  # who reads a block comes last
+        sampled = set(work.samples)
+        found: dict[int, NDArray[np.float32]] = {}
+        for start in range(0, len(order), EXACT_TOKENS):
+            chosen = order[start : start + EXACT_TOKENS]
+            samples = [place for place, index in enumerate(chosen) if index in sampled]
+            part, tokens = [rows[index] for index in chosen], [work.tokens[index] for index in chosen]
+            if len(part) == 1:
+                part, tokens = [*part, ([], 0, 1)], [*tokens, 0]
+            padded = samples * 2 if len(samples) == 1 else samples
+            logits = self._forward(part, tokens, padded, work.scratch)
+            found |= {chosen[place]: logits[i].copy() for i, place in enumerate(samples)}
+        return np.array([found[index] for index in work.samples], np.float32).reshape(-1, self.vocab_size)
+
+    def _forward(
+        self, rows: Iterable[Row], tokens: list[int], samples: list[int], scratch: int
+    ) -> NDArray[np.float32]:
+        self._feed(rows, tokens, samples, scratch)
+        self._request.infer(share_outputs=True)
+        logits: NDArray[np.float32] = self._request.get_output_tensor(0).data.reshape(-1, self.vocab_size)
+        return logits
+
+    def _feed(self, rows: Iterable[Row], tokens: list[int], samples: list[int], scratch: int) -> None:
+        """The columns of a forward, and what follows from them, as the inputs of the network."""
         past: list[int] = []
         begins = [0]
         positions: list[int] = []
         blocks: list[int] = []
         bounds = [0]
-        for table, start, count in self._rows(work):
+        for table, start, count in rows:
             end = start + count
             num_blocks = -(-end // self._block_size)
             past.append(start)
             begins.append(begins[-1] + count)
             positions += range(start, end)
             blocks += table[:num_blocks]
-            blocks += [work.scratch] * (num_blocks - len(table))
+            blocks += [scratch] * (num_blocks - len(table))
             bounds.append(len(blocks))
-        self._set("input_ids", np.array(work.tokens, np.int64))
+        self._set("input_ids", np.array(tokens, np.int64))
         self._set("position_ids", np.array(positions, np.int64))
         self._set("past_lens", np.array(past, np.int32))
         self._set("subsequence_begins", np.array(begins, np.int32))
         self._set("block_indices", np.array(blocks, np.int32))
         self._set("block_indices_begins", np.array(bounds, np.int32))
         self._set("max_context_len", np.array(max(positions) + 1, np.int32))
-        self._set("sampled_tokens_indices", np.array(work.samples, np.int64))
-
-    def _rows(self, work: Work) -> Iterable[tuple[list[int], int, int]]:
-        """Block table, past and number of tokens of each row."""
-        tables = [s.table for s in work.rows]
-        rows = zip(tables, work.past, work.counts, strict=True)
-        if not self._exact:
-            return rows
-        # Attention adds up a chunk in another order than a decode: make each token a decode.
-        return ((table, past + i, 1) for table, past, count in rows for i in range(count))
+        self._set("sampled_tokens_indices", np.array(samples, np.int64))
 
     def _set(self, name: str, column: Column) -> None:
         """Decodes follow decodes, with columns as long as the last ones: write into those."""
